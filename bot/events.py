@@ -1,0 +1,243 @@
+"""What happened, in the past tense: the log is made of these and nothing else.
+
+Each has `at` (Unix seconds, the decision's time). `VERSION` rises when a field changes meaning; store/codec upgrades
+old ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bot.model import (
+    Action,
+    ActionEnd,
+    Answer,
+    Attempt,
+    ChainClass,
+    Checkpoint,
+    Hold,
+    Incident,
+    Link,
+    Mode,
+    Origin,
+    Plan,
+    PlanStatus,
+    Reading,
+    Recovery,
+    Session,
+    SourceHealth,
+)
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started(Event):
+    """The bot began with this policy. Decisions until the next one carry its hash."""
+
+    version: str
+    policy: str
+    write_mode: Mode
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSeen(Event):
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSeen(Event):
+    """New, or changed in state, nodes or end."""
+
+    session: str
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptAttributed(Event):
+    session: str
+    attempt: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded(Event):
+    session: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSeen(Event):
+    session: str
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingChanged(Event):
+    reading: Reading
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChanged(Event):
+    source: SourceHealth
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentOpened(Event):
+    incident: Incident
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentChanged(Event):
+    """The same incident, looked at again and found different in something a person would care about."""
+
+    incident: int
+    episode: int
+    score: float
+    hard: bool
+    reasons: tuple[Reading, ...]
+    hurt: tuple[str, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentQuieted(Event):
+    """since: when its cause went quiet; None = it is back."""
+
+    incident: int
+    episode: int
+    since: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentAcknowledged(Event):
+    incident: int
+    episode: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentClosed(Event):
+    incident: int
+    episode: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryStarted(Event):
+    recovery: Recovery
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryMeasured(Event):
+    """The best step before the failure became known better: a save of the old attempt was seen late."""
+
+    recovery: str
+    last_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChanged(Event):
+    """An attempt joined a chain, or one of its facts became known."""
+
+    recovery: str
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryEnded(Event):
+    recovery: str
+    outcome: str
+    why: str
+    chain_class: ChainClass
+
+
+@dataclass(frozen=True, slots=True)
+class PlanProposed(Event):
+    plan: Plan
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDecided(Event):
+    plan: str
+    status: PlanStatus
+    by: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReminded(Event):
+    plan: str
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActionWanted(Event):
+    action: Action
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActionStarted(Event):
+    """Intent before act: written before the gate is called."""
+
+    key: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionEnded(Event):
+    key: str
+    end: ActionEnd
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionWithheld(Event):
+    """What would have been done, and what stopped it."""
+
+    incident: int
+    episode: int
+    step: str
+    target: str
+    by: str  # mode or guard
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHeld(Event):
+    hold: Hold
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReleased(Event):
+    hold: str
+    by: str
+    proof: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paused(Event):
+    by: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed(Event):
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAnswered(Event):
+    answer: Answer
+
+
+EVENTS: dict[str, type[Event]] = {cls.__name__: cls for cls in Event.__subclasses__()}

@@ -1,0 +1,342 @@
+"""From scores, sources and sessions to incidents: what opens one, what changes it, what ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from bot import events as ev
+from bot.model import (
+    FAILED,
+    Attempt,
+    Incident,
+    Kind,
+    Node,
+    NodeScore,
+    Observation,
+    Reading,
+    Recovery,
+    Session,
+    SourceHealth,
+)
+from bot.outcomes import chain_class
+from bot.policy import Policy
+from bot.sessions import is_dead
+from bot.state import Draft, State
+
+NAMED_BEFORE = 600  # s; a node's fault up to 10 min before a run's end names it (Meta RSC's attribution window)
+
+
+def open_incident(state: State, kind: Kind, subject: str) -> Incident | None:
+    return next((i for i in state.open_incidents() if (i.kind, i.subject) == (kind, subject)), None)
+
+
+def _open(draft: Draft, policy: Policy, incident: Incident) -> Incident:
+    """A new number, or a new episode of the number that closed within a day."""
+    same = [i for i in draft.state.all(Incident) if (i.kind, i.subject) == (incident.kind, incident.subject)]
+    last = max(same, key=lambda i: (i.id, i.episode), default=None)
+    within = policy.numbers.incidents.episode_within
+    if last and last.closed is not None and draft.at - last.closed < within:
+        opened = replace(incident, id=last.id, episode=last.episode + 1)
+    else:
+        opened = replace(incident, id=draft.state.meta.incidents + 1, episode=1)
+    draft.emit(ev.IncidentOpened(draft.at, opened, draft.policy))
+    return opened
+
+
+# -- readings and sources -------------------------------------------------------------------------
+
+
+def see_readings(draft: Draft, seen: Observation, policy: Policy) -> None:
+    """A reading is an event when its state changes on a node that has an incident or a session."""
+    busy = {n for s in draft.state.live_sessions() for n in s.nodes}
+    busy |= {i.subject for i in draft.state.open_incidents()}
+    for reading in seen.readings:
+        known = draft.state.find(Reading, f"{reading.node}/{reading.signal}")
+        before = known.state if known else "good"
+        if reading.state != before and (reading.node in busy or reading.state == "bad"):
+            draft.emit(ev.ReadingChanged(draft.at, reading, draft.policy))
+
+
+def see_sources(draft: Draft, seen: Observation, policy: Policy) -> None:
+    looked_at = [SourceHealth(s.name, s.problem, draft.at) for s in seen.sources]
+    for source in (*looked_at, *_node_sources(seen)):
+        known = draft.state.find(SourceHealth, source.name)
+        if known is None and not source.problem:
+            continue
+        if known is None or bool(known.problem) != bool(source.problem):
+            draft.emit(ev.SourceChanged(draft.at, source))
+
+
+def _node_sources(seen: Observation) -> Iterable[SourceHealth]:
+    """A node whose whole telemetry is gone though the scheduler says it is up."""
+    if seen.scores is None or seen.cluster is None:
+        return
+    told: dict[str, list[Reading]] = {}
+    for reading in seen.readings:
+        told.setdefault(reading.node, []).append(reading)
+    for name, node in sorted(seen.cluster.nodes.items()):
+        if node.gpus:
+            problem = _silence(node, told.get(name, [])) if node.up else ""
+            yield SourceHealth(f"node:{name}", problem, seen.now)
+
+
+def _silence(node: Node, readings: Sequence[Reading]) -> str:
+    down = next((r for r in readings if r.signal == "exporter_down" and r.state == "bad"), None)
+    if down:
+        return down.text or "its GPU exporter does not answer"
+    if not any(r.state != "unknown" for r in readings):
+        return f"no GPU metric arrives from it, though the scheduler says {node.state}"
+    return ""
+
+
+# -- opening --------------------------------------------------------------------------------------
+
+
+def open_and_change(draft: Draft, seen: Observation, policy: Policy) -> None:
+    for score in sorted((seen.scores or {}).values(), key=lambda s: (-s.score, s.node)):
+        _see_score(draft, score, seen, policy)
+    _see_blindness(draft, policy)
+    _see_failed_sessions(draft, seen, policy)
+
+
+def _see_score(draft: Draft, score: NodeScore, seen: Observation, policy: Policy) -> None:
+    numbers = policy.numbers.score
+    fault = open_incident(draft.state, "gpu_fault", score.node)
+    if score.hard and score.score >= numbers.hard_line:
+        if fault:
+            _change(draft, fault, score)
+        elif not _muted(draft, score.node, seen):
+            _open_fault(draft, score, policy)
+    elif fault:
+        _quieten(draft, fault, quiet=_judgeable(score) and not score.hard)
+    elif score.known:
+        _see_soft(draft, score, seen, policy)
+
+
+def _open_fault(draft: Draft, score: NodeScore, policy: Policy) -> None:
+    """The fault explains what was open without it: a warning on the node, a run that failed for no known reason."""
+    precursor = open_incident(draft.state, "precursor", score.node)
+    fault = _open(draft, policy, _from_score("gpu_fault", score, draft))
+    if precursor:
+        draft.emit(ev.IncidentClosed(draft.at, precursor.id, precursor.episode, f"became incident {fault.id}"))
+    for recovery in draft.state.open_recoveries():
+        unexplained = draft.state.get(Incident, recovery.tag)
+        if recovery.session in fault.hurt and unexplained.kind == "session_failed":
+            why = f"explained by incident {fault.id}"
+            draft.emit(ev.RecoveryEnded(draft.at, recovery.id, "moved", why, chain_class(recovery.chain)))
+            draft.emit(ev.IncidentClosed(draft.at, unexplained.id, unexplained.episode, why))
+
+
+def _from_score(kind: Kind, score: NodeScore, draft: Draft) -> Incident:
+    return Incident(
+        id=0,
+        episode=0,
+        kind=kind,
+        subject=score.node,
+        opened=draft.at,
+        score=score.score,
+        hard=score.hard,
+        known=score.known,
+        reasons=_bad(score),
+        hurt=_hurt(draft.state, score.node, draft.at),
+    )
+
+
+def _bad(score: NodeScore) -> tuple[Reading, ...]:
+    return tuple(r for r in score.reasons if r.state == "bad")
+
+
+def _hurt(state: State, node: str, at: int) -> tuple[str, ...]:
+    """Runs that are on the node, or ended on it so lately that the fault explains the end."""
+    return tuple(s.key for s in state.live_sessions() if _was_on(s, node, at))
+
+
+def _was_on(session: Session, node: str, at: int) -> bool:
+    ran = next((a for a in reversed(session.attempts) if a.nodes), None)
+    if ran is None or node not in ran.nodes:
+        return False
+    return ran.alive or (ran.end is not None and ran.end >= max(at - NAMED_BEFORE, session.seen))
+
+
+def _see_soft(draft: Draft, score: NodeScore, seen: Observation, policy: Policy) -> None:
+    numbers = policy.numbers.score
+    warned = open_incident(draft.state, "precursor", score.node)
+    if score.score >= numbers.open_at and score.soft_for >= numbers.open_after:
+        if warned:
+            _change(draft, warned, score)
+        elif not _muted(draft, score.node, seen) and not _held(seen, score.node):
+            _open(draft, policy, _from_score("precursor", score, draft))
+    elif warned:
+        _quieten(draft, warned, quiet=_judgeable(score) and score.score < numbers.close_below)
+
+
+def _judgeable(score: NodeScore) -> bool:
+    """Unknown resolves nothing: some of its readings must say good."""
+    return any(r.state != "unknown" for r in score.reasons) if score.reasons else True
+
+
+def _muted(draft: Draft, node: str, seen: Observation) -> bool:
+    """Somebody has already taken the node out and nothing of ours runs there: repairs make Xids too."""
+    return _held(seen, node) and not _hurt(draft.state, node, draft.at)
+
+
+def _held(seen: Observation, node: str) -> bool:
+    known = seen.cluster.nodes.get(node) if seen.cluster else None
+    return bool(known and known.holders)
+
+
+def _change(draft: Draft, incident: Incident, score: NodeScore) -> None:
+    """Reasons are kept for the whole episode: an Xid is a moment, the broken GPU stays."""
+    fresh = {r.signal: r for r in _bad(score)}
+    kept = [r for r in incident.reasons if r.signal not in fresh]
+    reasons = tuple(sorted((*fresh.values(), *kept), key=lambda r: (-r.evidence, r.signal)))
+    hurt = tuple(dict.fromkeys((*incident.hurt, *_hurt(draft.state, score.node, draft.at))))
+    if {r.signal for r in reasons} != {r.signal for r in incident.reasons} or hurt != incident.hurt:
+        top = max(incident.score, score.score)
+        hard = incident.hard or score.hard
+        draft.emit(ev.IncidentChanged(draft.at, incident.id, incident.episode, top, hard, reasons, hurt, incident.note))
+    _quieten(draft, incident, quiet=False)
+
+
+def _quieten(draft: Draft, incident: Incident, *, quiet: bool) -> None:
+    if quiet != (incident.quiet_since is not None):
+        since = draft.at if quiet else None
+        draft.emit(ev.IncidentQuieted(draft.at, incident.id, incident.episode, since))
+
+
+def _see_blindness(draft: Draft, policy: Policy) -> None:
+    step, numbers = policy.numbers.time.step, policy.numbers.incidents
+    ripe = [s for s in draft.state.all(SourceHealth) if draft.at - s.since >= (numbers.blind_after - 1) * step]
+    bad = [s for s in ripe if s.problem]
+    for source in _fold_nodes(bad):
+        if not open_incident(draft.state, "blind", source.name):
+            subject = Incident(0, 0, "blind", source.name, opened=draft.at, note=source.problem)
+            _open(draft, policy, replace(subject, hurt=_hurt_by_blindness(draft, source.name)))
+
+
+def _fold_nodes(bad: Sequence[SourceHealth]) -> list[SourceHealth]:
+    """Many nodes silent at once is one cause: telemetry, a rollout, a shared part; not that many faults."""
+    sources = [s for s in bad if not s.name.startswith("node:")]
+    nodes = [s for s in bad if s.name.startswith("node:")]
+    if any(s.name == "prometheus" for s in sources):
+        return sources
+    if len(nodes) < 4:
+        return [*sources, *nodes]
+    names = ", ".join(s.name.removeprefix("node:") for s in nodes[:8])
+    more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
+    return [*sources, SourceHealth("nodes", f"no GPU telemetry from {len(nodes)} nodes: {names}{more}", nodes[0].since)]
+
+
+def _hurt_by_blindness(draft: Draft, source: str) -> tuple[str, ...]:
+    return _hurt(draft.state, source.removeprefix("node:"), draft.at) if source.startswith("node:") else ()
+
+
+def _see_failed_sessions(draft: Draft, seen: Observation, policy: Policy) -> None:
+    """A run that failed and no node is named: observe, say so, watch who brings it back."""
+    if seen.cluster is None:
+        return
+    for session in draft.state.live_sessions():
+        failed = _failed_attempt(session, seen.now, policy)
+        if (
+            failed is None
+            or _has_recovery(draft.state, session)
+            or _named(draft.state, session, failed.end or draft.at)
+        ):
+            continue
+        if open_incident(draft.state, "session_failed", session.name) is None:
+            note = f"attempt {failed.id} ended {failed.state}"
+            note += f" (exit code {failed.exit_code})" if failed.exit_code else ""
+            incident = Incident(0, 0, "session_failed", session.name, draft.at, note=note, hurt=(session.key,))
+            _open(draft, policy, incident)
+
+
+def _failed_attempt(session: Session, now: int, policy: Policy) -> Attempt | None:
+    """The newest failure since we know the run, also when the scheduler has already queued or begun the next one."""
+    failed = next((a for a in reversed(session.attempts[-2:]) if a.state in FAILED), None)
+    if failed is None or (failed.end or now) < session.seen:
+        return None
+    if failed == session.latest and not is_dead(session, now, policy):
+        return None  # its scheduler may requeue it any moment
+    return failed
+
+
+def _has_recovery(state: State, session: Session) -> bool:
+    """The failure is already being told: an open recovery, or one that has ended with this very attempt."""
+    mine = [r for r in state.all(Recovery) if r.session == session.key]
+    failed = [a.id for a in session.attempts if a.state in FAILED]
+    told = {r.failed_attempt for r in mine} | {link.attempt for r in mine for link in r.chain}
+    return any(r.ended is None for r in mine) or (bool(failed) and failed[-1] in told)
+
+
+def _named(state: State, session: Session, end: int) -> bool:
+    faults = [i for i in state.all(Incident) if i.kind == "gpu_fault" and i.subject in session.nodes]
+    return any(i.closed is None or i.closed > end - NAMED_BEFORE for i in faults if i.opened <= end + 300)
+
+
+# -- closing --------------------------------------------------------------------------------------
+
+
+def close(draft: Draft, seen: Observation, policy: Policy) -> None:
+    for incident in draft.state.open_incidents():
+        why = CLOSES[incident.kind](draft, incident, seen, policy) if incident.kind in CLOSES else ""
+        if why:
+            draft.emit(ev.IncidentClosed(draft.at, incident.id, incident.episode, why))
+
+
+def _recoveries(state: State, incident: Incident) -> list[Recovery]:
+    return [r for r in state.all(Recovery) if r.tag == incident.tag]
+
+
+def _quiet_for(incident: Incident, at: int) -> int:
+    return at - incident.quiet_since if incident.quiet_since is not None else 0
+
+
+def _close_fault(draft: Draft, incident: Incident, seen: Observation, policy: Policy) -> str:
+    """Every hurt run has survived, was given up or ended, and the node is held or clean."""
+    if any(r.ended is None for r in _recoveries(draft.state, incident)) or not _all_told(draft.state, incident):
+        return ""
+    if _held(seen, incident.subject):
+        return "the runs are settled and the node is held"
+    clean = _quiet_for(incident, draft.at) >= policy.numbers.incidents.clean_after
+    return "the runs are settled and the node is clean" if clean else ""
+
+
+def _all_told(state: State, incident: Incident) -> bool:
+    told = {r.session for r in _recoveries(state, incident)}
+    live = {s.key for s in state.live_sessions()}
+    return all(key in told or key not in live for key in incident.hurt)
+
+
+def _close_precursor(draft: Draft, incident: Incident, seen: Observation, policy: Policy) -> str:
+    if _held(seen, incident.subject):
+        return "the node is held"
+    good = _quiet_for(incident, draft.at) >= policy.numbers.incidents.precursor_good_after
+    return "its readings have been good" if good else ""
+
+
+def _close_failed(draft: Draft, incident: Incident, seen: Observation, policy: Policy) -> str:
+    recoveries = _recoveries(draft.state, incident)
+    if any(r.ended is None for r in recoveries) or not _all_told(draft.state, incident):
+        return ""
+    return "; ".join(sorted({r.why or r.outcome for r in recoveries})) or "the run has ended"
+
+
+def _close_blind(draft: Draft, incident: Incident, seen: Observation, policy: Policy) -> str:
+    """Two good ticks in a row."""
+    good_for = (policy.numbers.incidents.blind_clear_after - 1) * policy.numbers.time.step
+    names = [incident.subject]
+    if incident.subject == "nodes":
+        names = [s.name for s in draft.state.all(SourceHealth) if s.name.startswith("node:")]
+    sources = [s for s in draft.state.all(SourceHealth) if s.name in names]
+    if all(not s.problem and draft.at - s.since >= good_for for s in sources):
+        return "it can be read again"
+    return ""
+
+
+CLOSES = {
+    "gpu_fault": _close_fault,
+    "precursor": _close_precursor,
+    "session_failed": _close_failed,
+    "blind": _close_blind,
+}

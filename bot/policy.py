@@ -1,0 +1,234 @@
+"""Policy: numbers, signals, playbooks and session rules, merged from the shipped files and one site file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from bot import yamlfile
+from bot.model import Kind, Mode
+from bot.yamlfile import Duration, Located, Strict
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+Category = Literal[
+    "bus",
+    "nvlink",
+    "ecc",
+    "gsp",
+    "thermal",
+    "power",
+    "host",
+    "storage",
+    "fabric",
+    "telemetry",
+    "progress",
+    "application",
+]
+
+
+class Time(Strict):
+    step: Duration
+    window: Duration
+    lag: Duration
+
+
+class ScoreNumbers(Strict):
+    hard_line: Share
+    soft_cap: Share
+    open_at: Share
+    open_after: Duration
+    close_below: Share
+    close_after: Duration
+
+
+class IncidentNumbers(Strict):
+    clean_after: Duration
+    precursor_good_after: Duration
+    blind_after: Count
+    blind_clear_after: Count
+    episode_within: Duration
+
+
+class RecoveryNumbers(Strict):
+    gap: Duration
+    gap_max: Duration
+    attempts_without_checkpoint: Count
+    chain_attempts: Count
+    chain_window: Duration
+    load_time: Duration
+    checkpoint_interval: Duration
+    survived_after: Duration
+    settle: Duration
+
+
+class Caps(Strict):
+    fleet_retries: Count
+    fleet_window: Duration
+    held_nodes: Count
+    held_share: Share
+    writes: Count
+    write_window: Duration
+
+
+class ApprovalNumbers(Strict):
+    expires: Duration
+    veto: Duration
+    review_after: Duration
+    action_expires: Duration
+
+
+class Numbers(Strict):
+    time: Time
+    score: ScoreNumbers
+    incidents: IncidentNumbers
+    recovery: RecoveryNumbers
+    caps: Caps
+    approvals: ApprovalNumbers
+
+
+class Evidence(Strict):
+    """How a value becomes evidence. class: `threshold` (bad at `at` and above), `change` (bad when the value rose
+    by `at` within the window), `missing` (bad when the value is below the node's expected GPU count by `at`).
+
+    strength: evidence once bad. ramp: the value at which evidence reaches `full` (linear from `strength`).
+    """
+
+    kind: Literal["threshold", "change", "missing"] = Field(alias="class")
+    at: float = 1.0
+    strength: Share = 0.0
+    ramp: float | None = None
+    full: Share | None = None
+
+
+class Signal(Strict):
+    """One kind of evidence. query: PromQL for one value per node; `$by` is the site's node labels, `$dcgm` the
+    matcher of the site's dcgm jobs, `$codes` and `$gauge` the Xid codes of `xid_action`."""
+
+    title: str
+    category: Category
+    hard: bool = False
+    provenance: Literal["kernel", "claimed"] = "kernel"
+    query: str
+    evidence: Evidence
+    persistence: Duration = 0
+    weight: Share = 1.0
+    blank_above: float = 1e12
+    xid_action: tuple[str, ...] = ()
+    opens: Literal["", "blind"] = ""
+    text: str
+    why: str
+    source: str
+    id: str = ""
+
+
+class When(Strict):
+    kind: Kind
+    hard: bool | None = None
+
+
+class Step(Strict):
+    """One step with its mode per session state."""
+
+    step: str
+    dead: Mode
+    degraded: Mode
+    running: Mode
+
+
+class Playbook(Strict):
+    id: str
+    title: str
+    when: When
+    steps: tuple[Step, ...]
+    why: str
+
+
+class CheckpointGauges(Strict):
+    step: str = 'train_checkpoint_step{job="$job"}'
+    started: str = 'train_checkpoint_started_timestamp{job="$job"}'
+    completed: str = 'train_checkpoint_completed_timestamp{job="$job"}'
+
+
+class CheckpointRule(Strict):
+    prometheus: CheckpointGauges = CheckpointGauges()
+
+
+class Match(Strict):
+    """Globs; every one given must match."""
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    comment: str | None = None
+    name: str | None = None
+    user: str | None = None
+
+
+class SessionRule(Strict):
+    match: Match
+    controller: str = "xidbot"
+    checkpoint: CheckpointRule = CheckpointRule()
+    mode: Mode | None = None
+    no_requeue_codes: tuple[str, ...] = ("93",)  # NVRx: decided, do not requeue
+
+
+class Policy(Strict):
+    numbers: Numbers
+    signals: Mapping[str, Signal]
+    playbooks: tuple[Playbook, ...]
+    sessions: tuple[SessionRule, ...] = ()
+    write_mode: Mode = "observe"
+    gpus: Mapping[str, int] = {}
+
+    @property
+    def hash(self) -> str:
+        """First 12 hex digits of the SHA-256 of the merged policy; stored with each decision."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def shipped(package: str, name: str) -> Located:
+    return yamlfile.parse(files(package).joinpath(name).read_text(encoding="utf-8"), f"{package}/{name}")
+
+
+def numbers(over: Any) -> Numbers:
+    """Shipped numbers with the site's laid over them."""
+    base = shipped("bot", "policy.yaml")
+    return yamlfile.validate(Numbers, Located(base.name, yamlfile.merged(base.data, over or {})))
+
+
+class _Catalogue(Strict):
+    signals: dict[str, Signal]
+
+
+def signals(over: Any) -> dict[str, Signal]:
+    """Shipped catalogue with the site's laid over it by id."""
+    base = shipped("bot.signals", "catalogue.yaml")
+    data = {"signals": yamlfile.merged(base.data, over or {})}
+    table = yamlfile.validate(_Catalogue, Located(base.name, data)).signals
+    return {name: signal.model_copy(update={"id": name}) for name, signal in table.items()}
+
+
+def build(
+    *,
+    policy: Any = None,
+    signal_overrides: Any = None,
+    playbooks: Sequence[Playbook] = (),
+    sessions: Sequence[SessionRule] = (),
+    write_mode: Mode = "observe",
+    gpus: Mapping[str, int] | None = None,
+) -> Policy:
+    return Policy(
+        numbers=numbers(policy),
+        signals=signals(signal_overrides),
+        playbooks=tuple(playbooks),
+        sessions=tuple(sessions),
+        write_mode=write_mode,
+        gpus=gpus or {},
+    )

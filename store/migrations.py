@@ -1,0 +1,50 @@
+"""The tables, as named steps that are applied once, in order.
+
+events is the truth. docs holds the projections (rebuilt from events by `xidbot rebuild`). Everything else is
+operational: inbox, slots, leases and cursors are not rebuilt.
+"""
+
+from __future__ import annotations
+
+from sqlite_utils import Database, Migrations
+
+migrations = Migrations("xidbot")
+
+
+@migrations()
+def m001_initial(db: Database) -> None:
+    statements = (
+        """create table events (
+            id integer primary key autoincrement, at integer not null, recorded real not null,
+            type text not null, version integer not null, body text not null)""",
+        "create index events_at on events(at)",
+        "create index events_type on events(type, at)",
+        """create trigger events_append_only_update before update on events
+            begin select raise(abort, 'events are append-only'); end""",
+        """create trigger events_append_only_delete before delete on events
+            begin select raise(abort, 'events are append-only'); end""",
+        """create table docs (
+            kind text not null, id text not null, live integer not null, at integer not null, body text not null,
+            primary key (kind, id)) without rowid""",
+        "create index docs_live on docs(kind, live, at)",
+        """create table inbox (
+            id integer primary key autoincrement, dedupe text unique, at integer not null, source text not null,
+            user text not null, text text not null, channel text not null, thread text not null,
+            response_url text not null, answered integer not null default 0)""",
+        """create table slots (
+            tag text not null, slot text not null, channel text not null, thread_slot text not null default '',
+            whisper_to text not null default '', response_url text not null default '',
+            thread text not null default '', text text not null, blocks text not null, wanted text not null,
+            sent text not null default '', state text not null default 'new', ts text not null default '',
+            sent_channel text not null default '', tries integer not null default 0,
+            not_before real not null default 0, first_wanted integer not null, problem text not null default '',
+            seq integer not null default 0, reposts integer not null default 0,
+            primary key (tag, slot)) without rowid""",
+        "create index slots_due on slots(state, not_before)",
+        "create index slots_seq on slots(seq)",
+        "create index slots_message on slots(sent_channel, ts)",
+        "create table leases (name text primary key, holder text not null, until real not null) without rowid",
+        "create table cursors (name text primary key, value text not null) without rowid",
+    )
+    for statement in statements:
+        db.conn.execute(statement)
