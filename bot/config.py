@@ -83,6 +83,7 @@ class SlackRoles(Strict):
 class SlackSite(Strict):
     channel: str = Field(pattern=r"^[CGD][A-Z0-9]{2,}$")
     mode: Literal["socket"] = "socket"
+    on_call: str = ""  # user or user group mentioned when something waits for a person
     secondary: str = ""
     roles: SlackRoles = SlackRoles()
     users: Mapping[str, str] = {}

@@ -428,6 +428,7 @@ class Plan:
     decided: int | None = None
     by: str = ""
     why: str = ""
+    fit: str = ""  # what the scheduler's nodes allow, as it was when proposed
     reminded: int = 0
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from bot import events as ev
 from bot.facts import broken, facts, same_question
+from bot.fit import fit
 from bot.guards import Ask, Case, Stop, ask_guards, lowered
 from bot.model import (
     MODES,
@@ -203,6 +204,7 @@ def _record(
         actions=actions,
         facts=bound,
         proposed=draft.at,
+        fit=_fit_text(actions, setting.cluster),
         expires=expires,
         due=due,
         why=why,
@@ -213,6 +215,12 @@ def _record(
         draft.emit(
             ev.ActionWithheld(draft.at, plan.incident, plan.episode, action.step, action.target, withheld_by, why)
         )
+
+
+def _fit_text(actions: Sequence[Action], cluster: Cluster) -> str:
+    without = {a.target for a in actions if a.step == "hold_node"}
+    jobs = [cluster.jobs.get(a.target) for a in actions if a.step == "requeue"]
+    return "; ".join(fit(job, without, cluster).why for job in jobs if job)
 
 
 # -- what becomes of plans ------------------------------------------------------------------------

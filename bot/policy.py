@@ -6,14 +6,15 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, RootModel, model_validator
 
 from bot import yamlfile
 from bot.model import Kind, Mode
 from bot.yamlfile import Duration, Located, Strict
 
+XidAction = Literal["none", "restart_app", "reset_idle", "reset", "reboot", "test", "repair"]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Category = Literal[
@@ -94,9 +95,10 @@ class Numbers(Strict):
 
 class Evidence(Strict):
     """How a value becomes evidence. class: `threshold` (bad at `at` and above), `change` (bad when the value rose
-    by `at` within the window), `missing` (bad when the value is below the node's expected GPU count by `at`).
+    by `at` within `lasts`), `missing` (bad when the value is below the node's expected GPU count by `at`).
 
     strength: evidence once bad. ramp: the value at which evidence reaches `full` (linear from `strength`).
+    lasts: an event counts for this long after it was seen, whatever follows; 0 = only while it is seen.
     """
 
     kind: Literal["threshold", "change", "missing"] = Field(alias="class")
@@ -104,11 +106,36 @@ class Evidence(Strict):
     strength: Share = 0.0
     ramp: float | None = None
     full: Share | None = None
+    lasts: Duration = 0
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.ramp is None) != (self.full is None):
+            raise ValueError("ramp and full go together")
+        if self.ramp is not None and self.ramp <= self.at:
+            raise ValueError(f"ramp must lie above at ({self.at:g})")
+        if self.kind == "change" and not self.lasts:
+            raise ValueError("class change needs lasts: how far back it looks for the rise")
+        return self
+
+
+def _told(text: str) -> str:
+    """A reading's text can be filled in with what a reading knows."""
+    try:
+        text.format(value=0.0, expected=0.0, xid_name="")
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        raise ValueError(f"{text!r} cannot be filled in ({error}); it knows value, expected and xid_name") from error
+    return text
 
 
 class Signal(Strict):
-    """One kind of evidence. query: PromQL for one value per node; `$by` is the site's node labels, `$dcgm` the
-    matcher of the site's dcgm jobs, `$codes` and `$gauge` the Xid codes of `xid_action`."""
+    """One kind of evidence. query: PromQL for one value per node. In it `$by` stands for the site's node labels, `$gpu`
+    for these and the labels that tell one GPU, `$dcgm` for the matcher of the site's dcgm jobs, `$codes` for the Xid
+    codes of `xid_action` as a regular expression.
+
+    value_label: a label that holds the value (`xid`), for queries that can only count; values that are not codes of
+    `xid_action` are left out. blank_above: a number that large is DCGM's way to say that there is none.
+    """
 
     title: str
     category: Category
@@ -119,9 +146,10 @@ class Signal(Strict):
     persistence: Duration = 0
     weight: Share = 1.0
     blank_above: float = 1e12
-    xid_action: tuple[str, ...] = ()
+    xid_action: tuple[XidAction, ...] = ()
+    value_label: str = ""
     opens: Literal["", "blind"] = ""
-    text: str
+    text: Annotated[str, AfterValidator(_told)]
     why: str
     source: str
     id: str = ""
@@ -197,21 +225,23 @@ def shipped(package: str, name: str) -> Located:
     return yamlfile.parse(files(package).joinpath(name).read_text(encoding="utf-8"), f"{package}/{name}")
 
 
-def numbers(over: Any) -> Numbers:
-    """Shipped numbers with the site's laid over them."""
-    base = shipped("bot", "policy.yaml")
-    return yamlfile.validate(Numbers, Located(base.name, yamlfile.merged(base.data, over or {})))
+def _laid_over(base: Located, over: Any, site: Located | None, key: str) -> Located:
+    """The shipped document with the site's laid over it; a fault in what the site gave is told with the site's line."""
+    return Located(base.name, yamlfile.merged(base.data, over or {}), base.lines, site, key)
 
 
-class _Catalogue(Strict):
-    signals: dict[str, Signal]
+def numbers(over: Any, site: Located | None = None) -> Numbers:
+    return yamlfile.validate(Numbers, _laid_over(shipped("bot", "policy.yaml"), over, site, "policy"))
 
 
-def signals(over: Any) -> dict[str, Signal]:
+class _Catalogue(RootModel[dict[str, Signal]]):
+    pass
+
+
+def signals(over: Any, site: Located | None = None) -> dict[str, Signal]:
     """Shipped catalogue with the site's laid over it by id."""
     base = shipped("bot.signals", "catalogue.yaml")
-    data = {"signals": yamlfile.merged(base.data, over or {})}
-    table = yamlfile.validate(_Catalogue, Located(base.name, data)).signals
+    table = yamlfile.validate(_Catalogue, _laid_over(base, over, site, "signals")).root
     return {name: signal.model_copy(update={"id": name}) for name, signal in table.items()}
 
 
@@ -223,10 +253,11 @@ def build(
     sessions: Sequence[SessionRule] = (),
     write_mode: Mode = "observe",
     gpus: Mapping[str, int] | None = None,
+    located: Located | None = None,
 ) -> Policy:
     return Policy(
-        numbers=numbers(policy),
-        signals=signals(signal_overrides),
+        numbers=numbers(policy, located),
+        signals=signals(signal_overrides, located),
         playbooks=tuple(playbooks),
         sessions=tuple(sessions),
         write_mode=write_mode,

@@ -1,9 +1,9 @@
 """Slurm's replies as xidbot's words. Pure: text in, records out.
 
-Nodes and reservations come from `scontrol show …` as text (22.05 has no JSON there), jobs from `squeue --json` and
-`sacct -D --json`, in the shapes of 21.08 to 25.x. Times in the text are Unix seconds, or local time that was printed
-with TZ=UTC. Every parser raises BadReply when the reply as a whole cannot be used; a single record that cannot be
-understood is named in the second value and never changes another record.
+Nodes and reservations come from `scontrol show …` as text (22.05 has no JSON there), jobs from `squeue --json` in the
+shapes of 21.08 to 25.x. Times in the text are Unix seconds, or local time that was printed with TZ=UTC. Every parser
+raises BadReply when the reply as a whole cannot be used; a single record that cannot be understood is named in the
+second value and never changes another record.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import product
 
 from bot.errors import BadReply
-from bot.model import ENDED, FAILED, RERUN, Attempt, Holder, HolderKind, Job, Node, Reservation
+from bot.model import ENDED, FAILED, Attempt, Holder, HolderKind, Job, Node, Reservation
 
 Record = Mapping[str, object]
 SOURCE = "slurm"
@@ -115,12 +115,18 @@ _SHORT_STATES = {
     "RESV": "RESERVED",
     "UNK": "UNKNOWN",
 }
-_TAKES_WORK = frozenset("IDLE ALLOCATED MIXED COMPLETING CLOUD DYNAMIC_NORM RESERVED PLANNED CANCEL_REBOOT".split())
-_AWAY = frozenset(
-    "DOWN ERROR UNKNOWN FUTURE DYNAMIC_FUTURE NOT_RESPONDING REBOOT_ISSUED INVALID_REG BOOT "
-    "POWERED_DOWN POWER_DOWN POWERING_DOWN POWERING_UP POWER_UP POW_DN POW_UP".split()
-)
-_STANDS = frozenset("IDLE ALLOCATED MIXED COMPLETING RESERVED PLANNED MAINTENANCE DRAIN FAIL".split())
+# fmt: off
+_TAKES_WORK = frozenset({
+    "IDLE", "ALLOCATED", "MIXED", "COMPLETING", "CLOUD", "DYNAMIC_NORM", "RESERVED", "PLANNED", "CANCEL_REBOOT",
+})
+_STANDS = frozenset({
+    "IDLE", "ALLOCATED", "MIXED", "COMPLETING", "RESERVED", "PLANNED", "MAINTENANCE", "DRAIN", "FAIL",
+})
+_AWAY = frozenset({
+    "DOWN", "ERROR", "UNKNOWN", "FUTURE", "DYNAMIC_FUTURE", "NOT_RESPONDING", "REBOOT_ISSUED", "INVALID_REG", "BOOT",
+    "POWERED_DOWN", "POWER_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_UP", "POW_DN", "POW_UP",
+})
+# fmt: on
 
 # How health checkers and Slurm itself begin their reasons; anything else that drains a node is a person.
 _HEALTH = (
@@ -219,7 +225,7 @@ def _node(fields: Mapping[str, str]) -> Node:
         full="ALLOCATED" in flags or _used_up(fields),
         features=frozenset(_words(fields.get("ActiveFeatures", fields.get("AvailableFeatures", "")))),
         partitions=tuple(_words(fields.get("Partitions", ""))),
-        booted=_text_time(fields.get("BootTime", "")),
+        booted=text_time(fields.get("BootTime", "")),
     )
 
 
@@ -251,7 +257,7 @@ def holder_of(reason: str) -> Holder:
     set_by = _SET_BY.match(reason)
     why, by, since = reason.strip(), "", None
     if set_by:
-        why, by, since = set_by["why"].strip(), set_by["by"], _text_time(set_by["at"])
+        why, by, since = set_by["why"].strip(), set_by["by"], text_time(set_by["at"])
     tag = TAG.match(why)
     if tag:
         return Holder("xidbot", by, why[tag.end() :], tag[1], since)
@@ -288,7 +294,7 @@ def _reached(used: str, total: str) -> bool:
 
 
 def gres_gpus(text: str) -> int:
-    """GPUs of `gpu:8`, `gpu:b200:8(S:0-1)`, `gpu:1080:7,gpu:block:1`, `gres:gpu:h100:4`; a gpu without a count is one."""
+    """GPUs of `gpu:8`, `gpu:b200:8(S:0-1)`, `gpu:1080:7,gpu:block:1`, `gres:gpu:h100:4`; `gpu` alone is one."""
     total = 0
     for item in re.sub(r"\([^)]*\)", "", text).split(","):
         words = re.sub(r"^gres[:/]", "", item.strip()).replace("=", ":").split(":")
@@ -306,7 +312,7 @@ def tres_gpus(text: str) -> int:
 
 
 def parse_reservations(text: str) -> tuple[tuple[Reservation, ...], tuple[str, ...]]:
-    """`scontrol show reservation`. Raises BadReply for anything but reservations or Slurm's word that there are none."""
+    """`scontrol show reservation`. Raises BadReply unless it shows some or says that there are none."""
     if text.strip().startswith("No reservations in the system"):
         return (), ()
     records = [r for r in re.split(r"(?m)^(?=ReservationName=)", text) if r.strip()]
@@ -326,7 +332,7 @@ def _reservation(record: str) -> Reservation:
     fields: dict[str, str] = {}
     for key, value in _KEY.findall(record):
         fields.setdefault(key, value)
-    start, end = _text_time(fields.get("StartTime", "")), _text_time(fields.get("EndTime", ""))
+    start, end = text_time(fields.get("StartTime", "")), text_time(fields.get("EndTime", ""))
     if not fields["ReservationName"] or start is None or end is None:
         raise BadReply(SOURCE, "a reservation without name or times")
     nodes = frozenset(parse_hostlist(fields.get("Nodes", "")))
@@ -380,7 +386,7 @@ def _job(record: Record) -> Job:
     submit = as_int(record.get("submit_time")) or 0
     return Job(
         id=job_id,
-        name=as_text(record.get("name")),
+        name=as_text(record.get("name")).replace('"', "`"),  # as accounting writes it: one name for one job
         user=as_text(record.get("user_name")) or as_text(record.get("user_id")),
         state=state,
         account=as_text(record.get("account")),
@@ -426,7 +432,7 @@ def _live_state(record: Record) -> tuple[str, bool]:
     if not base:
         raise BadReply(SOURCE, f"job state {words[0]}")
     if "COMPLETING" in words or base == "COMPLETING":
-        return "COMPLETING", base == "PENDING" or _runs_into_the_future(record)
+        return "COMPLETING", "PENDING" in words or (len(words) == 1 and _runs_into_the_future(record))
     return ("STOPPED" if "STOPPED" in words else base), False
 
 
@@ -475,10 +481,9 @@ def _gpus_per_node(record: Record) -> int:
 
 
 def _wanted_features(text: str) -> frozenset[str]:
-    """`a100&ib` → both. An expression with `|`, counts or brackets stays whole: no node has it, so fit asks a person."""
-    return (
-        frozenset(w for w in re.split(r"[&,]", text) if w) if re.fullmatch(r"[\w.:&,-]*", text) else frozenset({text})
-    )
+    """`a100&ib` → both. An expression with `|`, counts or brackets stays whole: no node has that, so fit says no."""
+    plain = re.fullmatch(r"[\w.:&,-]*", text)
+    return frozenset(w for w in re.split(r"[&,]", text) if w) if plain else frozenset({text})
 
 
 # -- values in all their shapes -------------------------------------------------------------------
@@ -548,7 +553,7 @@ def as_time(value: object) -> int | None:
     return seconds if seconds and seconds > 0 else None
 
 
-def _text_time(text: str) -> int | None:
+def text_time(text: str) -> int | None:
     if re.fullmatch(r"[0-9]{1,11}", text):
         return int(text) or None
     try:

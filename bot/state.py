@@ -82,6 +82,9 @@ class State:
             raise KeyError(f"no {cls.__name__} {key}")
         return cast(T, doc)
 
+    def all(self, cls: type[T]) -> list[T]:
+        return cast(list[T], list(self.docs[BY_CLASS[cls].name].values()))
+
     @property
     def meta(self) -> Meta:
         return self.find(Meta, "meta") or Meta()

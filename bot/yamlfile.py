@@ -48,6 +48,15 @@ class Located:
     name: str
     data: Any
     lines: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    over: Located | None = None  # the file whose part `key` was laid over this one
+    key: str = ""
+
+    def where(self, path: tuple[str, ...]) -> str:
+        """`file:line: path`: in the file laid over this one, where it stands there."""
+        if self.over and path and (self.key, *path[:1]) in self.over.lines:
+            full = (self.key, *path)
+            return f"{self.over.name}:{self.over.line(full)}: {'.'.join(full)}"
+        return f"{self.name}:{self.line(path)}: {'.'.join(path) or 'the file'}"
 
     def line(self, path: tuple[str, ...]) -> int:
         """Line of the path, or of the nearest parent that is in the file."""
@@ -107,7 +116,7 @@ def validate(model: type[M], located: Located) -> M:
 
 def _fault(model: type[BaseModel], located: Located, item: Mapping[str, Any]) -> str:
     path = tuple(str(part) for part in item["loc"])
-    where = f"{located.name}:{located.line(path)}: {'.'.join(path) or 'the file'}"
+    where = located.where(path)
     if item["type"] == "extra_forbidden":
         return f"{where}: unknown key{_suggestion(model, path)}"
     if item["type"] == "missing":
@@ -124,7 +133,7 @@ def _fields_at(model: type[BaseModel], path: tuple[str, ...]) -> list[str]:
     """Field names of the nested model at the path; all names of all models where the path leads elsewhere."""
     current: type[BaseModel] | None = model
     for part in path:
-        info = current.model_fields.get(part) if current else None
+        info = current.model_fields.get(part, current.model_fields.get("root")) if current else None
         current = _inner_model(info.annotation) if info else current
     return list(current.model_fields) if current else []
 

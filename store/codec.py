@@ -9,7 +9,6 @@ from pydantic import TypeAdapter, ValidationError
 from bot.errors import StoreError
 from bot.events import EVENTS, Event
 
-
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
 
 

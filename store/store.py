@@ -13,7 +13,7 @@ from typing import Any
 
 from bot.errors import LeaseHeld
 from bot.events import VERSION, Event
-from bot.model import Incident, Plan, Recovery, Request
+from bot.model import Answer, Incident, Plan, Recovery, Request
 from bot.state import BY_NAME, State, fold
 from store import codec
 from store.database import Database, connect_read_only
@@ -149,10 +149,30 @@ class Store:
             )
             return [_request(row) for row in rows]
 
+    def answer(self, number: int) -> Answer | None:
+        """Straight from the database: the bot that answers is another process."""
+        found: Answer | None = self._find("answer", str(number))
+        return found
+
     def request(self, number: int) -> Request | None:
         with self.database.read() as connection:
             row = connection.execute("select * from inbox where id = ?", (number,)).fetchone()
         return _request(row) if row else None
+
+    # -- cursors ---------------------------------------------------------------------------------
+
+    def cursor(self, name: str) -> str:
+        """How far somebody has come; empty = not begun."""
+        with self.database.read() as connection:
+            row = connection.execute("select value from cursors where name = ?", (name,)).fetchone()
+        return str(row["value"]) if row else ""
+
+    def set_cursor(self, name: str, value: str) -> None:
+        with self.database.write() as connection:
+            connection.execute(
+                "insert into cursors values (?, ?) on conflict (name) do update set value = excluded.value",
+                (name, value),
+            )
 
     # -- rebuild ---------------------------------------------------------------------------------
 

@@ -28,8 +28,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _INVISIBLE = re.compile(r"[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _MENTION = re.compile(r"(?<!\w)@(?=\w)")
 _NUMBERED = re.compile(r"^(.*?)(\d{1,9})$")
-_PERSON = re.compile(r"[UW][A-Z0-9]+")
-_GROUP = re.compile(r"S[A-Z0-9]+")
+_PERSON = re.compile(r"[UW](?=[A-Z]*\d)[A-Z0-9]+")
+_GROUP = re.compile(r"S(?=[A-Z]*\d)[A-Z0-9]+")
 
 
 class Mrkdwn(Markup):

@@ -17,7 +17,7 @@ BLOCKS = 50
 TOTAL = 12_000  # Slack refuses from about 13,200 on (slackapi/bolt-js#2509) and counts more than the text (#2867)
 BLOCK_ID = 255
 CONTEXT = 1_000
-BUTTONS, BUTTON_TEXT, BUTTON_VALUE, ACTION_ID, CONFIRM = 10, 75, 200, 100, 300
+BUTTONS, BUTTON_TEXT, BUTTON_VALUE, ACTION_ID, CONFIRM = 8, 75, 100, 50, 200  # all of them leave room for text
 PARAGRAPHS = 20
 PLAIN = 3_900  # Slack asks for at most 4,000 in `text`
 FALLBACK = 1_000
@@ -26,7 +26,7 @@ _PIECE = SECTION - 100
 _OVERHEAD = 100  # of a section's own JSON, rounded up
 _UNSENDABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 _DATE = re.compile(r"<!date\^[^|>]*\|([^>]*)>")
-_MARKUP = re.compile(r"(?<!\w)([*_~])(?=\S)(.+?)(?<=\S)\1(?!\w)")
+_MARKUP = re.compile(r"(?<!\w)([*_~])(?=\S)(.{1,200}?)(?<=\S)\1(?!\w)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Button:
 class Card:
     """One message. paragraphs and footer are mrkdwn; block_id is what the sender finds it again by.
 
-    Raises ValueError for more buttons than people can choose between.
+    Raises ValueError without a block_id, and for more buttons than people can choose between.
     """
 
     block_id: str
@@ -60,6 +60,8 @@ class Card:
     footer: str = ""
 
     def __post_init__(self) -> None:
+        if not self.block_id:
+            raise ValueError("a card without a block_id")
         if len(self.buttons) > BUTTONS:
             raise ValueError(f"{len(self.buttons)} buttons in one message; at most {BUTTONS}")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 FENCE = "```"
-_TOKEN_LENGTH = 600
-_TOKEN = re.compile(r"<[^<>\n]{1,%d}>|&(?:amp|lt|gt);" % (_TOKEN_LENGTH - 2))
+_TOKEN_LENGTH = 600  # of the longest mention, date or link
+_TOKEN = re.compile(r"<[^<>\n]{1,598}>|&(?:amp|lt|gt);")
 
 
 def cut_middle(text: str, limit: int) -> str:
@@ -44,7 +44,7 @@ def _line_end(text: str, room: int) -> int:
     for separator in ("\n", " "):
         end = text.rfind(separator, room // 2, room)
         if end > 0:
-            return whole_before(text, end)
+            return whole_before(text, end) or room
     return whole_before(text, room) or room
 
 

@@ -90,15 +90,14 @@ def _row(record: Record) -> Row:
 
 
 def _row_end(record: Record, state: str, end: int | None) -> int | None:
-    """A requeue of a job that had ended turns its row to REQUEUED and moves the end: the batch step keeps the true one."""
+    """A requeue of a job that had ended makes its row REQUEUED with a new end: the batch step keeps the true one."""
     step = _batch_step(record)
     stopped = as_time(as_map(step.get("time")).get("end")) if step and state == "REQUEUED" else None
     return min(end, stopped) if end and stopped else end
 
 
 def _batch_step(record: Record) -> Record | None:
-    steps = record.get("steps")
-    for step in map(as_map, steps if isinstance(steps, list) else []):
+    for step in map(as_map, as_list(record.get("steps"))):
         if as_text(as_map(step.get("step")).get("id")).split(".")[-1] == "batch":
             return step
     return None

@@ -207,6 +207,13 @@ class SlurmCluster:
         lines = self.run("sinfo", "--noheader", "--Node", "--partition=train", "--format=%N %t").stdout
         return dict(line.split() for line in lines.splitlines())
 
+    def requeue(self, job_id: str, user: str | None = None) -> None:
+        """As a person would, and at once. `StartTime=now` would be wrong: slurmd kills a rerun that begins in
+        the second in which the run before ended ("Job credential revoked"), and a job that is still
+        completing ignores it."""
+        self.run("scontrol", "requeue", job_id, user=user)
+        self.run("scontrol", "update", f"jobid={job_id}", "StartTime=now+1", user=user)
+
     # -- faults ----------------------------------------------------------------------------------------------
 
     def down(self, node: str, reason: str = "failed in a test") -> None:
@@ -272,8 +279,14 @@ class SlurmCluster:
         else:
             self.start_controller()
         self._heal_nodes()
+        self._drop_reservations()
         self.cancel_all()
         self.resume_all()
+
+    def _drop_reservations(self) -> None:
+        shown = self.run("scontrol", "-o", "show", "reservation").stdout
+        for name in re.findall(r"^ReservationName=(\S+)", shown, re.MULTILINE):
+            self.run("scontrol", "delete", f"reservationname={name}")
 
     def _heal_nodes(self) -> None:
         for node, name in list(self._hurt.items()):

@@ -45,8 +45,7 @@ def test_a_requeued_job_resumes_from_its_checkpoint(slurm: SlurmCluster, train: 
     slurm.wait_job(session.job, "FAILED")
     assert (session.gauge("train_step"), session.gauge("train_checkpoint_step")) == (15, 10)
     session.control()
-    slurm.run("scontrol", "requeue", session.job)
-    slurm.run("scontrol", "update", f"jobid={session.job}", "StartTime=now")
+    slurm.requeue(session.job)
     eventually(lambda: (session.gauge("train_checkpoint_step") or 0) >= 20, within=20)
     assert "from step 10" in (session.folder / "log").read_text()
 
@@ -66,7 +65,7 @@ def test_slurm_itself_requeues_what_ran_on_a_failed_node(slurm: SlurmCluster, tr
     slurm.wait_job(job)
     slurm.down("node-01")
     assert slurm.wait_job(job, "PENDING")["restart_cnt"] == 1
-    slurm.run("scontrol", "update", f"jobid={job}", "StartTime=now")
+    slurm.run("scontrol", "update", f"jobid={job}", "StartTime=now+1")
     assert slurm.wait_job(job)["nodes"] == "node-[02-03]"
 
 
@@ -75,7 +74,7 @@ def test_slurm_hangs_and_recovers(slurm: SlurmCluster) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         slurm.run("squeue", timeout=1)
     slurm.resume_controller()
-    assert slurm.jobs() == [] or slurm.run("squeue")
+    assert slurm.run("squeue", "--noheader").stdout == ""
 
 
 @pytest.fixture

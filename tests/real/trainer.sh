@@ -51,7 +51,7 @@ resume
 log "on $SLURM_JOB_NODELIST from step $step"
 while :; do
     knobs=${TRAINER_CONTROL-}
-    [ ! -e control ] || knobs=$(tr '\n' ' ' <control)
+    [ ! -e control ] || knobs=$(<control) knobs=${knobs//$'\n'/ }
     if knob fail; then log "told to fail"; exit 1; fi
     if [[ " $knobs" =~ \ max_step=([0-9]+) ]] && ((step >= BASH_REMATCH[1])); then log "stuck at step $step"; exit 1; fi
     sleep "$step_s"

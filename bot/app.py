@@ -1,0 +1,248 @@
+"""The one place where everything is put together."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import playbooks
+from bot import __version__, policy
+from bot.act import Actor, act
+from bot.clock import Clock
+from bot.config import Config, load, secret
+from bot.deliver import Deliverer, deliver
+from bot.errors import XidbotError
+from bot.events import Started
+from bot.loops import Loop
+from bot.model import Job, Observation, Request
+from bot.plans import STEPS
+from bot.policy import Policy
+from bot.ports import Gate, Roles, Scheduler
+from bot.schedulers.hostlist import parse_hostlist
+from bot.sender import Sender
+from bot.sessions import rule_for
+from bot.slack import SlackApp, SlackChat, SlackRoles, Tokens, build_app, web_client
+from bot.state import State
+from bot.tick import Told, Watcher, tick
+from commands.run import Services, answer
+from store.slots import Slots
+from store.store import Store
+
+log = logging.getLogger(__name__)
+ACT_EVERY = 5.0  # s; every recorded action also wakes the loop
+DELIVER_EVERY = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A site file, read and merged."""
+
+    path: Path
+    config: Config
+    policy: Policy
+
+
+def read_site(path: Path) -> Site:
+    """Raises ConfigError naming every fault with its line."""
+    config, located = load(path)
+    gpus = {node: row.gpus for row in config.expected for node in parse_hostlist(row.nodes)}
+    merged = policy.build(
+        policy=config.policy,
+        signal_overrides=config.signals,
+        playbooks=playbooks.load(config.playbooks, STEPS),
+        sessions=config.sessions,
+        write_mode=config.site.write_mode,
+        gpus=gpus,
+        located=located,
+    )
+    return Site(path, config, merged)
+
+
+def open_store(site: Site, db: str | None = None) -> Store:
+    return Store.open(db or site.config.site.database)
+
+
+def make_scheduler(site: Site) -> Scheduler:
+    from bot.schedulers.slurm import SlurmScheduler
+
+    slurm = site.config.scheduler
+
+    def ours(job: Job) -> bool:
+        return rule_for(job, site.policy) is not None
+
+    return SlurmScheduler(str(slurm.conf) if slurm.conf else None, slurm.timeout, ours)
+
+
+def make_gate(site: Site) -> Gate | None:
+    """None without a gate: read-only."""
+    from bot.schedulers.gate_process import GateProcess
+
+    return GateProcess(site.config.scheduler.gate) if site.config.scheduler.gate else None
+
+
+def make_observer(site: Site, scheduler: Scheduler, store: Store):  # type: ignore[no-untyped-def]
+    from bot.http_session import DeadlineSession
+    from bot.observe import LiveObserver
+    from bot.sources.prometheus import PrometheusCheckpoints, PrometheusSource
+
+    prom = site.config.prometheus
+    session = DeadlineSession(prom.timeout, token_file=prom.token_file, ca_file=prom.ca_file)
+    metrics = PrometheusSource(prom.url, session, prom.node_labels, prom.node_pattern, prom.dcgm_jobs)
+    gauges = next((rule.checkpoint.prometheus for rule in site.policy.sessions), None)
+    checkpoints = PrometheusCheckpoints(metrics, gauges)
+    return LiveObserver(metrics, scheduler, checkpoints, site.policy, lambda: watched(store.state()))
+
+
+def watched(state: State) -> Mapping[str, Sequence[str]]:
+    """Jobs of live sessions with every name a trainer may export them under."""
+    return {job: (job, session.job_name, session.name) for session in state.live_sessions() for job in session.jobs}
+
+
+def make_roles(site: Site) -> Roles:
+    """User groups need a token; without one their members are nobody."""
+    slack = site.config.slack
+    token = secret("SLACK_BOT_TOKEN", slack.bot_token_file if slack else None) or ""
+    client = web_client(token, slack.api_url if slack else "")
+    return SlackRoles(client, slack.roles.model_dump() if slack else {}, slack.users if slack else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Slack:
+    """Both directions: what arrives becomes requests, what is due goes out."""
+
+    inbound: SlackApp
+    sender: Sender
+
+
+def connect(tokens: Tokens, api_url: str, slots: Slots, inbox: Callable[[Request], None]) -> Slack:
+    inbound = build_app(tokens, inbox, base_url=api_url)
+    return Slack(inbound, Sender(slots, SlackChat(web_client(tokens.bot, api_url)), time.time))
+
+
+def answerer(site: Site, roles: Roles) -> Callable[[Request, State, Observation, int], Told]:
+    def tell(request: Request, state: State, seen: Observation, now: int) -> Told:
+        reply = answer(request, Services(state, seen, site.policy, roles, now))
+        return Told(reply.text, tuple(reply.events), reply.ok)
+
+    return tell
+
+
+class App:
+    """A bot ready to run: three loops over one log. Raises ConfigError, StoreError, AuthFailed."""
+
+    def __init__(self, site: Site, db: str | None = None, *, chat: bool = True) -> None:
+        self.site = site
+        self.store = open_store(site, db)
+        self.store.take_lease()
+        self.slots = Slots(self.store.database)
+        self.scheduler = make_scheduler(site)
+        self.slack = self._slack() if chat else None
+        self.roles = make_roles(site)
+        observer = make_observer(site, self.scheduler, self.store)
+        self.watcher = Watcher(self.store, observer, site.policy, answerer(site, self.roles))
+        self.actor = Actor(self.store, self.scheduler, make_gate(site), self.roles, site.policy)
+        self.deliverer = self._deliverer()
+        self._wakes: list[Callable[[], None]] = []
+        self._ended = threading.Event()
+        self._error: XidbotError | None = None
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _slack(self) -> Slack | None:
+        """The connection to Slack; None when no token is given, said aloud."""
+        slack = self.site.config.slack
+        bot = secret("SLACK_BOT_TOKEN", slack.bot_token_file if slack else None)
+        app = secret("SLACK_APP_TOKEN", slack.app_token_file if slack else None)
+        if slack is None or bot is None or app is None:
+            log.warning("no Slack tokens: messages only wait in the database; `xidbot incidents` shows what is open")
+            return None
+        return connect(Tokens(bot, app), slack.api_url, self.slots, self._asked)
+
+    def _deliverer(self) -> Deliverer:
+        slack = self.site.config.slack
+        return Deliverer(
+            store=self.store,
+            slots=self.slots,
+            policy=self.site.policy,
+            tz=self.site.config.site.timezone,
+            channel=slack.channel if slack else "",
+            on_call={"on call": slack.on_call, "secondary": slack.secondary} if slack else {},
+            send=self.slack.sender.send_due if self.slack else None,
+        )
+
+    def _asked(self, request: Request) -> None:
+        """A listener's only work: a row, and the loops are woken."""
+        self.store.ask(request)
+        self.wake()
+
+    def wake(self) -> None:
+        for wake in self._wakes:
+            wake()
+
+    # -- turns -----------------------------------------------------------------------------------
+
+    def begin(self, now: int) -> None:
+        """Say with which version and policy decisions are made from here on."""
+        meta, site = self.store.state().meta, self.site
+        if (meta.version, meta.policy, meta.write_mode) != (__version__, site.policy.hash, site.policy.write_mode):
+            self.store.append([Started(now, __version__, site.policy.hash, site.policy.write_mode)])
+
+    def tick(self, now: int) -> Observation:
+        return tick(self.watcher, now)
+
+    def act(self, now: int) -> None:
+        act(self.actor, now)
+
+    def deliver(self, now: int) -> None:
+        deliver(self.deliverer, now)
+
+    def once(self, now: int) -> Observation:
+        """One round of all three, in order."""
+        self.begin(now)
+        seen = self.tick(now)
+        self.act(now)
+        self.deliver(now)
+        return seen
+
+    # -- the service -----------------------------------------------------------------------------
+
+    def run(self, clock: Clock) -> None:
+        """Until stopped. Raises what ended it, if something did."""
+        self.begin(clock.now())
+        step = self.site.policy.numbers.time.step
+        turns = (
+            (float(step), "tick", self._tick_and_act),
+            (ACT_EVERY, "act", lambda: self.act(clock.now())),
+            (DELIVER_EVERY, "deliver", lambda: self.deliver(clock.now())),
+        )
+        self._clock = clock
+        for seconds, name, turn in turns:
+            self._wakes.append(clock.every(min(seconds, step), name, Loop(name, turn, self._fail)))
+        if self.slack:
+            self.slack.inbound.start()
+        self._ended.wait()
+        clock.stop()
+        if self._error:
+            raise self._error
+
+    def _tick_and_act(self) -> None:
+        self.tick(self._clock.now())
+        for wake in self._wakes[1:]:
+            wake()
+
+    def _fail(self, error: XidbotError) -> None:
+        self._error = error
+        self._ended.set()
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    def close(self) -> None:
+        if self.slack:
+            self.slack.inbound.stop()
+        self.store.drop_lease()
+        self.store.close()

@@ -1,0 +1,224 @@
+"""The command line. `--help` loads click alone; everything else is imported when a command runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from commands import COMMANDS, Command
+
+if TYPE_CHECKING:
+    from bot.app import Site
+    from store.store import Store
+
+WAIT_FOR_ANSWER = 15.0  # s; a round takes at most one step and a hanging scheduler's deadline
+
+
+class Main(click.Group):
+    """Errors of ours become one clear line and their exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from bot.errors import XidbotError
+
+        try:
+            return super().invoke(ctx)
+        except XidbotError as error:
+            click.echo(f"xidbot: {error}", err=True)
+            sys.exit(error.exit_code)
+
+
+@click.group(cls=Main, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="xidbot")
+@click.option("--config", "config_path", metavar="FILE", help="Site file ($XIDBOT_CONFIG, ./xidbot.yaml).")
+@click.option("--db", metavar="FILE", help="Database (site.database, ./xidbot.db).")
+@click.option("-v", "--verbose", is_flag=True, help="Log more.")
+@click.pass_context
+def main(ctx: click.Context, config_path: str | None, db: str | None, verbose: bool) -> None:
+    """Keeps GPU training runs alive, tells on-call what broke and why, and keeps the record of how it ended."""
+    ctx.obj = {"config": config_path, "db": db, "verbose": verbose}
+
+
+def _site(ctx: click.Context) -> Site:
+    from bot.app import read_site
+    from bot.config import path_of
+
+    return read_site(path_of(ctx.obj["config"]))
+
+
+def _logging(ctx: click.Context) -> None:
+    import logging
+
+    level = logging.DEBUG if ctx.obj["verbose"] else logging.INFO
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr)
+    for chatty in ("apscheduler", "slack_sdk", "slack_bolt", "urllib3", "websocket"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+@main.command()
+@click.pass_context
+def run(ctx: click.Context) -> None:
+    """The service: watch, decide, act, deliver, until stopped."""
+    import signal
+
+    from bot.app import App
+    from bot.clock import LiveClock
+
+    _logging(ctx)
+    app = App(_site(ctx), ctx.obj["db"])
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: app.stop())
+    try:
+        app.run(LiveClock())
+    finally:
+        app.close()
+
+
+@main.command()
+@click.pass_context
+def tick(ctx: click.Context) -> None:
+    """One round and out. Exit 1 when an incident is open, 3 when a source could not be read."""
+    import time
+
+    from bot.app import App
+
+    _logging(ctx)
+    app = App(_site(ctx), ctx.obj["db"], chat=False)
+    try:
+        seen = app.once(int(time.time()))
+        unread = [s for s in seen.sources if s.problem]
+        for source in unread:
+            click.echo(f"{source.name}: {source.problem}", err=True)
+        found = app.store.state().open_incidents()
+        click.echo(f"{len(found)} open incidents")
+    finally:
+        app.close()
+    sys.exit(3 if unread else 1 if found else 0)
+
+
+@main.command("check-config")
+@click.pass_context
+def check_config(ctx: click.Context) -> None:
+    """Read the site file and print the merged policy's hash."""
+    site = _site(ctx)
+    merged = site.policy
+    click.echo(
+        f"{site.path}: fine. policy {merged.hash}, write mode {merged.write_mode}, "
+        f"{len(merged.signals)} signals, {len(merged.playbooks)} playbooks, {len(merged.sessions)} session rules"
+    )
+    if not merged.sessions:
+        click.echo("no session rule: no run is under xidbot's care, and nothing is ever requeued", err=True)
+
+
+@main.command()
+@click.option("--check", is_flag=True, help="Only compare; exit 1 where something differs.")
+@click.pass_context
+def rebuild(ctx: click.Context, check: bool) -> None:
+    """Write the projections anew from the log of events."""
+    from pathlib import Path
+
+    from store import store
+
+    path = Path(ctx.obj["db"] or _site(ctx).config.site.database)
+    problems = store.check(path) if check else _rebuild(path)
+    for problem in problems:
+        click.echo(problem)
+    click.echo(f"{len(problems)} documents differ" if problems else "the projections are what the log adds up to")
+    sys.exit(1 if problems and check else 0)
+
+
+def _rebuild(path: Any) -> list[str]:
+    from store.store import Store
+
+    opened = Store.open(path)
+    try:
+        opened.take_lease()
+        return opened.rebuild()
+    finally:
+        opened.drop_lease()
+        opened.close()
+
+
+# -- the commands of Slack ------------------------------------------------------------------------
+
+
+def _asker(command: Command) -> Callable[..., None]:
+    @click.pass_context
+    def ask(ctx: click.Context, words: tuple[str, ...]) -> None:
+        site = _site(ctx)
+        from bot.app import open_store
+
+        store = open_store(site, ctx.obj["db"])
+        try:
+            code = _ask(site, store, command, words)
+        finally:
+            store.close()
+        sys.exit(code)
+
+    return ask
+
+
+def _ask(site: Site, store: Store, command: Command, words: tuple[str, ...]) -> int:
+    """0 answered well, 1 refused; `queued` where no bot runs."""
+    import getpass
+    import time
+
+    from bot.model import Request
+
+    text = " ".join((command.name, *words))
+    number = store.ask(Request(text=text, user=f"os:{getpass.getuser()}", at=int(time.time())))
+    if command.name in ("pause", "resume"):
+        _tell_gate(site, command.name, words)
+    if not store.lease_holder():
+        click.echo(f"queued as request {number}: no bot is running on {store.database.path}")
+        return 0
+    answer = _await(store, number)
+    if answer is None:
+        click.echo(f"queued as request {number}: the bot has not answered yet")
+        return 0
+    click.echo(answer.reply)
+    return 0 if answer.ok else 1
+
+
+def _await(store: Store, number: int) -> Any:
+    """The answer as soon as the running bot has given it."""
+    import time
+
+    until = time.monotonic() + WAIT_FOR_ANSWER
+    while time.monotonic() < until:
+        answer = store.answer(number)
+        if answer:
+            return answer
+        time.sleep(0.1)
+    return None
+
+
+def _tell_gate(site: Site, verb: str, words: tuple[str, ...]) -> None:
+    """Pausing must work when the bot hangs: straight to the gate."""
+    import time
+
+    from bot.app import make_gate
+    from bot.errors import GateError
+    from bot.model import Argv
+
+    gate = make_gate(site)
+    if gate is None:
+        return
+    operands = ("--why", " ".join(words)) if verb == "pause" and words else ()
+    try:
+        report = gate.run(Argv(verb, operands), f"cli:{verb}:gate:{int(time.time())}")
+        click.echo(f"gate: {verb} {'done' if report.exit in (0, 3) else report.text}", err=True)
+    except GateError as error:
+        click.echo(f"gate: {error}", err=True)
+
+
+for _command in COMMANDS:
+    _made = click.command(
+        _command.name,
+        help=f"{_command.help}\n\nUsage: {_command.usage}\n\nExample: xidbot {_command.example}",
+        short_help=_command.help,
+    )(_asker(_command))
+    _made.params.append(click.Argument(["words"], nargs=-1, type=click.UNPROCESSED))
+    main.add_command(_made)

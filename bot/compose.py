@@ -1,0 +1,230 @@
+"""From the state to the messages it should show. Pure; times are shown as times, never as ages, so that a message is
+edited only when something has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from bot import events as ev
+from bot.model import Action, Answer, Attempt, Hold, Incident, Link, Plan, Recovery, Session
+from bot.outcomes import BOT
+from bot.policy import Policy
+from bot.state import State
+from templates import Mrkdwn, render
+from templates.blocks import Button, Card
+
+STEP_WORDS = {"hold_node": "drain", "requeue": "requeue", "release_node": "set to RESUME"}
+MAX_HURT = 5  # sessions named in a message; the rest are counted
+
+
+@dataclass(frozen=True, slots=True)
+class Hurt:
+    """One run as the message tells it."""
+
+    session: Session
+    recovery: Recovery | None
+
+    @property
+    def latest(self) -> Attempt | None:
+        return self.session.latest
+
+    @property
+    def link(self) -> Link | None:
+        return self.recovery.chain[-1] if self.recovery and self.recovery.chain else None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything a template may use of one incident."""
+
+    incident: Incident
+    hurt: tuple[Hurt, ...]
+    more_hurt: int
+    plan: Plan | None
+    failed_plan: Plan | None
+    hold: Hold | None
+    done: tuple[Action, ...]
+    earlier: int
+    mode: str
+    tz: str
+    icon: str
+
+
+def view(incident: Incident, state: State, policy: Policy, tz: str) -> View:
+    plans = sorted((p for p in state.all(Plan) if p.tag == incident.tag), key=lambda p: (p.proposed, p.id))
+    plan = plans[-1] if plans else None
+    hurt = [Hurt(state.get(Session, key), _recovery(state, incident, key)) for key in incident.hurt]
+    before = [i for i in state.all(Incident) if i.kind == incident.kind and i.subject == incident.subject]
+    return View(
+        incident=incident,
+        hurt=tuple(hurt[:MAX_HURT]),
+        more_hurt=max(0, len(hurt) - MAX_HURT),
+        plan=plan,
+        failed_plan=next((p for p in reversed(plans) if p.status == "failed"), None),
+        hold=next((h for h in state.our_holds() if h.node == incident.subject), None),
+        done=tuple(a for a in state.all(Action) if a.cause == incident.tag and a.end is not None),
+        earlier=sum(1 for i in before if (i.id, i.episode) < (incident.id, incident.episode)),
+        mode=policy.write_mode,
+        tz=tz,
+        icon=_icon(incident, plan, hurt),
+    )
+
+
+def _recovery(state: State, incident: Incident, session: str) -> Recovery | None:
+    return next((r for r in state.all(Recovery) if r.tag == incident.tag and r.session == session), None)
+
+
+def _icon(incident: Incident, plan: Plan | None, hurt: list[Hurt]) -> str:
+    """Red: harm is being done. Yellow: under way, or only a warning. Green: over."""
+    if incident.closed is not None:
+        given_up = any(h.recovery and h.recovery.outcome == "given_up" for h in hurt)
+        return ":black_circle:" if given_up else ":large_green_circle:"
+    started = plan is not None and plan.status in ("approved", "done")
+    under_way = started or any(h.link and h.link.ended is None for h in hurt)
+    return ":large_yellow_circle:" if under_way or incident.kind == "precursor" else ":red_circle:"
+
+
+def incident_card(incident: Incident, state: State, policy: Policy, tz: str) -> Card:
+    shown = view(incident, state, policy, tz)
+    text = render("incident.md.j2", v=shown, kind=incident.kind, steps=_steps(shown.plan))
+    *paragraphs, footer = text
+    return Card(f"{incident.tag}.main", tuple(paragraphs), _buttons(shown), footer.removeprefix("footer: "))
+
+
+def _steps(plan: Plan | None) -> str:
+    """`drain node-17, then requeue job 9041`."""
+    return ", then ".join(f"{STEP_WORDS.get(a.step, a.step)} {_target(a)}" for a in plan.actions) if plan else ""
+
+
+def _target(action: Action) -> str:
+    return f"job {action.target}" if action.step == "requeue" else action.target
+
+
+def _buttons(shown: View) -> tuple[Button, ...]:
+    incident, plan = shown.incident, shown.plan
+    if incident.closed is not None:
+        return ()
+    seen = () if incident.acked_by else (Button("ack", "Acknowledge", incident.tag),)
+    if plan is None or plan.status != "proposed" or plan.mode not in ("approve", "veto"):
+        return seen
+    doing = " and ".join(dict.fromkeys(STEP_WORDS.get(a.step, a.step) for a in plan.actions))
+    confirm = f"This will {_steps(plan)}. Running steps since the last checkpoint are lost."
+    approve = Button("approve", f"Approve: {doing}", plan.id, "primary", confirm)
+    return (approve, Button("reject", "Reject" if plan.mode == "approve" else "Stop it", plan.id), *seen)
+
+
+# -- the story in the thread ----------------------------------------------------------------------
+
+
+def _started(e: ev.RecoveryStarted, state: State) -> str:
+    session = state.get(Session, e.recovery.session)
+    step = f", best step {e.recovery.last_step:,}" if e.recovery.last_step is not None else ""
+    return f"{session.name}: recovery begins; the hurt attempt is {e.recovery.failed_attempt}{step}."
+
+
+def _changed(e: ev.IncidentChanged, state: State) -> str:
+    reasons = ", ".join(r.text or r.signal for r in e.reasons)
+    return f"Evidence now: {reasons}."
+
+
+def _plan(e: ev.PlanProposed, state: State) -> str:
+    why = f" ({e.plan.why})" if e.plan.why else ""
+    return f"Plan {e.plan.id}, mode {e.plan.mode}: {_steps(e.plan)}{why}. Fit: {e.plan.fit or 'not asked'}."
+
+
+def _decided(e: ev.PlanDecided, state: State) -> str:
+    who = f" by {mention(e.by)}" if e.by not in ("", "xidbot") else ""
+    return f"Plan {e.plan} {e.status}{who}{f': {e.why}' if e.why else ''}."
+
+
+def _reminded(e: ev.PlanReminded, state: State) -> str:
+    plan = state.get(Plan, e.plan)
+    if e.who == "secondary":
+        return f"Plan {e.plan} has expired and nothing was done. Secondary, please look."
+    return f"Plan {e.plan} still waits: {_steps(plan)}."
+
+
+def _action(e: ev.ActionEnded, state: State) -> str:
+    action = state.get(Action, e.key)
+    return (
+        f"{STEP_WORDS.get(action.step, action.step)} {_target(action)}: {e.end}{f', {e.detail}' if e.detail else ''}."
+    )
+
+
+def _link(e: ev.LinkChanged, state: State) -> str:
+    link = e.link
+    if link.survived is not None:
+        return f"{link.attempt} survived."
+    if link.regained is not None:
+        step = f"step {link.step:,}" if link.step is not None else "a checkpoint without a step"
+        return f"{link.attempt} regained: {step}{'' if link.verified else ' (unverified)'}."
+    if link.ended is not None:
+        return f"{link.attempt} ended {link.end_state} before it had regained."
+    if link.failed_why:
+        return f"{link.attempt}: {link.failed_why}."
+    who = f", {link.origin}" if link.origin else ""
+    return f"{link.attempt} is running{who}."
+
+
+def _ended(e: ev.RecoveryEnded, state: State) -> str:
+    return f"Recovery ended: {e.outcome} ({e.why}), class {e.chain_class}."
+
+
+def _acked(e: ev.IncidentAcknowledged, state: State) -> str:
+    return f"{mention(e.by)} has seen it."
+
+
+def _closed(e: ev.IncidentClosed, state: State) -> str:
+    return f"Closed: {e.why}."
+
+
+# One place per kind of event that belongs in the thread; what is not here is in the log only.
+STORY: Mapping[type[ev.Event], Callable[..., str]] = {
+    ev.IncidentChanged: _changed,
+    ev.IncidentAcknowledged: _acked,
+    ev.IncidentClosed: _closed,
+    ev.RecoveryStarted: _started,
+    ev.LinkChanged: _link,
+    ev.RecoveryEnded: _ended,
+    ev.PlanProposed: _plan,
+    ev.PlanDecided: _decided,
+    ev.PlanReminded: _reminded,
+    ev.ActionEnded: _action,
+}
+
+
+def mention(user: str) -> str:
+    """A marker that survives escaping; `story_card` turns it into a mention."""
+    return f"\x02{user}\x03"
+
+
+def story_card(tag: str, slot: str, lines: list[str]) -> Card:
+    return Card(f"{tag}.{slot}", tuple(render("story.md.j2", lines=[_mentions(line) for line in lines])))
+
+
+def _mentions(line: str) -> Mrkdwn:
+    from templates import escape, person
+
+    parts: list[str] = []
+    for i, piece in enumerate(line.replace("\x03", "\x02").split("\x02")):
+        parts.append(str(person(piece)) if i % 2 else escape(piece))
+    return Mrkdwn("".join(parts))
+
+
+def answer_card(answer: Answer) -> Card:
+    """Replies are mrkdwn of ours; people's words in them were quoted by the commands."""
+    mark = "" if answer.ok else ":no_entry: "
+    return Card(f"r{answer.request}.reply", (f"{mark}{answer.reply}",))
+
+
+def needs_mention(event: ev.Event) -> bool:
+    """What wakes somebody: a question, a reminder, a run given up. Everything else is read, not heard."""
+    if isinstance(event, ev.PlanProposed):
+        return event.plan.mode in ("approve", "veto")
+    if isinstance(event, ev.RecoveryEnded):
+        return event.outcome == "given_up"
+    return isinstance(event, ev.PlanReminded)
+
+
+__all__ = ["BOT", "STORY", "answer_card", "incident_card", "needs_mention", "story_card", "view"]

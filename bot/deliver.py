@@ -1,0 +1,107 @@
+"""The third loop: bring messages to their wanted state. What is wanted is written down first; sending may fail for as
+long as it likes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from bot import events as ev
+from bot.compose import STORY, answer_card, incident_card, needs_mention, story_card
+from bot.model import Answer, Incident
+from bot.policy import Policy
+from bot.state import State
+from store.slots import Slots
+from store.store import Store, tag_of
+from templates.blocks import Card, card_blocks, fallback
+
+log = logging.getLogger(__name__)
+CURSOR = "story"
+SETTLED_AFTER = 86_400  # s; a message of an incident closed longer ago does not change any more
+
+
+@dataclass(frozen=True, slots=True)
+class Deliverer:
+    """What the loop needs. send: brings due slots to Slack (None: nothing is connected, messages only wait)."""
+
+    store: Store
+    slots: Slots
+    policy: Policy
+    tz: str
+    channel: str
+    on_call: Mapping[str, str] = field(default_factory=dict)  # "on call" and "secondary" → whom to mention
+    send: Callable[[], object] | None = None
+
+
+def deliver(deliverer: Deliverer, now: int) -> None:
+    state = deliverer.store.state()
+    _want_incidents(deliverer, state, now)
+    _want_stories(deliverer, state, now)
+    _want_answers(deliverer, state, now)
+    if deliverer.send:
+        deliverer.send()
+
+
+def _want_incidents(d: Deliverer, state: State, now: int) -> None:
+    """One message per episode, edited in place."""
+    for incident in sorted(state.all(Incident), key=lambda i: (i.id, i.episode)):
+        if incident.closed is None or now - incident.closed < SETTLED_AFTER:
+            _want(d, incident.tag, "main", incident_card(incident, state, d.policy, d.tz), now)
+
+
+def _want(d: Deliverer, tag: str, slot: str, card: Card, now: int, thread_slot: str = "") -> None:
+    d.slots.want(
+        tag,
+        slot,
+        channel=d.channel,
+        text=fallback(card),
+        blocks=card_blocks(card),
+        now=now,
+        thread_slot=thread_slot,
+    )
+
+
+def _want_stories(d: Deliverer, state: State, now: int) -> None:
+    """What has happened since the cursor goes into the threads, one reply per incident and round.
+
+    The slot is named by its first event, so a crash between writing slot and cursor writes the same slot again.
+    """
+    last = int(d.store.cursor(CURSOR) or 0)
+    found = d.store.events(after=last, limit=500)
+    told: dict[str, list[tuple[int, ev.Event]]] = {}
+    for number, event in found:
+        if type(event) in STORY and (tag := tag_of(event)):
+            told.setdefault(tag, []).append((number, event))
+    for tag, items in told.items():
+        lines = [_line(d, event, state) for _, event in items]
+        slot = f"story-{items[0][0]}"
+        _want(d, tag, slot, story_card(tag, slot, lines), now, thread_slot="main")
+    if found:
+        d.store.set_cursor(CURSOR, str(found[-1][0]))
+
+
+def _line(d: Deliverer, event: ev.Event, state: State) -> str:
+    text = STORY[type(event)](event, state)
+    who = "secondary" if isinstance(event, ev.PlanReminded) and event.who == "secondary" else "on call"
+    person = d.on_call.get(who, "")
+    return f"\x02{person}\x03 {text}" if person and needs_mention(event) else text
+
+
+def _want_answers(d: Deliverer, state: State, now: int) -> None:
+    """Answers to what was asked in Slack, to the person who asked; the command line reads its own."""
+    for answer in state.all(Answer):
+        if answer.source == "slack" and now - answer.at < SETTLED_AFTER:
+            request = d.store.request(answer.request)
+            card = answer_card(answer)
+            d.slots.want(
+                f"r{answer.request}",
+                "reply",
+                channel=(request.channel if request else "") or d.channel,
+                text="\n".join(card.paragraphs),
+                blocks=card_blocks(card),
+                now=now,
+                whisper_to=answer.user,
+                response_url=request.response_url if request else "",
+                thread=request.thread if request else "",
+            )
