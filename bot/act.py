@@ -25,6 +25,7 @@ from bot.model import (
     Session,
     Unclear,
 )
+from bot.plans import spoken
 from bot.policy import Policy
 from bot.ports import Gate, Roles, Scheduler
 from bot.state import State
@@ -107,7 +108,7 @@ def _refusal(
     plan = state.find(Plan, action.plan) if action.plan else None
     failed = [b for b in _before(action, plan, state) if b.end not in ("done", "already")]
     if failed:
-        return "abandoned", f"{failed[0].step} {failed[0].target} ended {failed[0].end}"
+        return "abandoned", f"{spoken(failed[0])} ended {failed[0].end}"
     if _expired(action, now):
         return "expired", "it could not be carried out in time"
     if not _may(actor, action):

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 from bot import events as ev
 from bot.model import Action, Answer, Attempt, Hold, Incident, Link, Plan, Recovery, Session
-from bot.outcomes import BOT
+from bot.plans import spoken
 from bot.policy import Policy
 from bot.state import State
 from templates import Mrkdwn, render
 from templates.blocks import Button, Card
 
-STEP_WORDS = {"hold_node": "drain", "requeue": "requeue", "release_node": "set to RESUME"}
 MAX_HURT = 5  # sessions named in a message; the rest are counted
 
 
@@ -33,6 +32,12 @@ class Hurt:
     def link(self) -> Link | None:
         return self.recovery.chain[-1] if self.recovery and self.recovery.chain else None
 
+    @property
+    def lost_seconds(self) -> int:
+        """From when progress stopped to the new checkpoint."""
+        regained = self.recovery.regained if self.recovery else None
+        return max(0, regained - self.recovery.stopped) if self.recovery and regained is not None else 0
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -49,6 +54,23 @@ class View:
     mode: str
     tz: str
     icon: str
+
+    @property
+    def asks(self) -> bool:
+        return self.plan is not None and self.plan.status == "proposed" and self.plan.mode in ("approve", "veto")
+
+    @property
+    def under_way(self) -> bool:
+        return any(h.link and h.link.ended is None for h in self.hurt)
+
+    @property
+    def given_up(self) -> bool:
+        return any(h.recovery and h.recovery.outcome == "given_up" for h in self.hurt)
+
+    @property
+    def waiting_gpus(self) -> int:
+        """GPUs of runs that stand still."""
+        return sum(h.session.gpus for h in self.hurt if h.latest and not h.latest.alive)
 
 
 def view(incident: Incident, state: State, policy: Policy, tz: str) -> View:
@@ -94,11 +116,7 @@ def incident_card(incident: Incident, state: State, policy: Policy, tz: str) -> 
 
 def _steps(plan: Plan | None) -> str:
     """`drain node-17, then requeue job 9041`."""
-    return ", then ".join(f"{STEP_WORDS.get(a.step, a.step)} {_target(a)}" for a in plan.actions) if plan else ""
-
-
-def _target(action: Action) -> str:
-    return f"job {action.target}" if action.step == "requeue" else action.target
+    return ", then ".join(spoken(a) for a in plan.actions) if plan else ""
 
 
 def _buttons(shown: View) -> tuple[Button, ...]:
@@ -108,7 +126,7 @@ def _buttons(shown: View) -> tuple[Button, ...]:
     seen = () if incident.acked_by else (Button("ack", "Acknowledge", incident.tag),)
     if plan is None or plan.status != "proposed" or plan.mode not in ("approve", "veto"):
         return seen
-    doing = " and ".join(dict.fromkeys(STEP_WORDS.get(a.step, a.step) for a in plan.actions))
+    doing = " and ".join(dict.fromkeys(spoken(a).split()[0] for a in plan.actions))
     confirm = f"This will {_steps(plan)}. Running steps since the last checkpoint are lost."
     approve = Button("approve", f"Approve: {doing}", plan.id, "primary", confirm)
     return (approve, Button("reject", "Reject" if plan.mode == "approve" else "Stop it", plan.id), *seen)
@@ -134,8 +152,8 @@ def _plan(e: ev.PlanProposed, state: State) -> str:
 
 
 def _decided(e: ev.PlanDecided, state: State) -> str:
-    who = f" by {mention(e.by)}" if e.by not in ("", "xidbot") else ""
-    return f"Plan {e.plan} {e.status}{who}{f': {e.why}' if e.why else ''}."
+    person = e.status in ("approved", "rejected") and e.by not in ("", "xidbot")
+    return f"Plan {e.plan} {e.status}{f' by {mention(e.by)}' if person else ''}{f': {e.why}' if e.why else ''}."
 
 
 def _reminded(e: ev.PlanReminded, state: State) -> str:
@@ -147,9 +165,7 @@ def _reminded(e: ev.PlanReminded, state: State) -> str:
 
 def _action(e: ev.ActionEnded, state: State) -> str:
     action = state.get(Action, e.key)
-    return (
-        f"{STEP_WORDS.get(action.step, action.step)} {_target(action)}: {e.end}{f', {e.detail}' if e.detail else ''}."
-    )
+    return f"{spoken(action)}: {e.end}{f', {e.detail}' if e.detail else ''}."
 
 
 def _link(e: ev.LinkChanged, state: State) -> str:
@@ -227,4 +243,4 @@ def needs_mention(event: ev.Event) -> bool:
     return isinstance(event, ev.PlanReminded)
 
 
-__all__ = ["BOT", "STORY", "answer_card", "incident_card", "needs_mention", "story_card", "view"]
+__all__ = ["STORY", "answer_card", "incident_card", "needs_mention", "story_card", "view"]

@@ -67,6 +67,14 @@ def _watch(s: Setting) -> list[Action]:
     return []
 
 
+SPOKEN = {"hold_node": "drain {}", "requeue": "requeue job {}", "release_node": "set {} to RESUME"}
+
+
+def spoken(action: Action) -> str:
+    """The action as people say it."""
+    return SPOKEN.get(action.step, action.step + " {}").format(action.target)
+
+
 StepPlan = Callable[[Setting], list[Action]]
 STEPS: dict[str, StepPlan] = {"hold_node": _hold_node, "requeue": _requeue, "watch": _watch}
 
@@ -292,5 +300,5 @@ def _finish(draft: Draft, plan: Plan) -> None:
     if all(end in ("done", "already") for end in ends):
         draft.emit(ev.PlanDecided(draft.at, plan.id, "done", plan.by))
     else:
-        why = "; ".join(f"{a.step} {a.target}: {a.end}, {a.detail}" for a in actions if a and a.end != "done")
+        why = "; ".join(f"{spoken(a)}: {a.end}, {a.detail}" for a in actions if a and a.end != "done")
         draft.emit(ev.PlanDecided(draft.at, plan.id, "failed", plan.by, why))

@@ -134,7 +134,8 @@ class Signal(Strict):
     codes of `xid_action` as a regular expression.
 
     value_label: a label that holds the value (`xid`), for queries that can only count; values that are not codes of
-    `xid_action` are left out. blank_above: a number that large is DCGM's way to say that there is none.
+    `xid_action` are left out. A value above blank_above (DCGM's way to say that there is none) or below blank_below
+    is unknown.
     """
 
     title: str
@@ -146,6 +147,7 @@ class Signal(Strict):
     persistence: Duration = 0
     weight: Share = 1.0
     blank_above: float = 1e12
+    blank_below: float = 0.0
     xid_action: tuple[XidAction, ...] = ()
     value_label: str = ""
     opens: Literal["", "blind"] = ""

@@ -263,7 +263,8 @@ def _proposed(state: State, e: ev.PlanProposed) -> None:
 def _decided(state: State, e: ev.PlanDecided) -> None:
     plan = state.get(Plan, e.plan)
     by = e.by if e.status in ("approved", "rejected") else plan.by
-    state.put(replace(plan, status=e.status, decided=e.at, by=by, why=e.why))
+    decided = plan.decided if e.status in ("done", "failed") else e.at
+    state.put(replace(plan, status=e.status, decided=decided, by=by, why=e.why))
 
 
 def _reminded(state: State, e: ev.PlanReminded) -> None:

@@ -36,8 +36,14 @@ class LocalSlack:
         self._start()
 
     def _start(self) -> None:
-        argv = [parts.local_slack(), "--config", self.root / "workspace.json", "--port", str(self.port),
-                "--base-host", "127.0.0.1", "--files-dir", self.root / "files"]  # fmt: skip
+        argv: list[str | Path] = [
+            parts.local_slack(),
+            "--config",
+            self.root / "workspace.json",
+            "--port",
+            str(self.port),
+        ]
+        argv += ["--base-host", "127.0.0.1", "--files-dir", self.root / "files"]
         self._process = Process(argv, self.root / "local-slack.log", cwd=self.root)
         try:
             eventually(lambda: self._control("state"), every=0.02, why="local-slack answers")

@@ -6,6 +6,7 @@ ties this to the *thread* that started the child: start long-lived parts from th
 
 import contextlib
 import os
+import pwd
 import random
 import shlex
 import signal
@@ -124,9 +125,10 @@ class Namespace:
 
 def become(user: str | None) -> list[str]:
     """The prefix that runs a command as another account; none when it is ours."""
-    if user in (None, "root"):
+    if user is None or user == "root":
         return []
-    return ["setpriv", "--reuid", user, "--regid", user, "--init-groups", "--pdeathsig", "KILL", "--"]
+    group = str(pwd.getpwnam(user).pw_gid)
+    return ["setpriv", "--reuid", user, "--regid", group, "--init-groups", "--pdeathsig", "KILL", "--"]
 
 
 def free_port() -> int:
@@ -138,7 +140,7 @@ def free_port() -> int:
             return port
 
 
-def eventually(check: Callable[[], T], *, within: float = 10, every: float = 0.1, why: str = "") -> T:
+def eventually(check: Callable[[], T | None], *, within: float = 10, every: float = 0.1, why: str = "") -> T:
     """The first truthy answer of `check`. An error in it means "not yet"; the last one seen is reported."""
     end = time.monotonic() + within
     seen: object = None

@@ -217,7 +217,7 @@ def test_nothing_survives_a_stop(real_root: Path) -> None:
     prometheus = Prometheus(root / "prometheus", exporter)
     slack = LocalSlack(root / "slack")
     cluster.wait_job(cluster.submit("#!/bin/bash\nsleep 1000\n"))
-    assert len(processes(root)) >= 7
+    eventually(lambda: len(processes(root)) >= 7, why="Prometheus, Slack, munged, slurmctld, 2 slurmd and the job")
     for part in (cluster, prometheus, slack, exporter):
         part.stop()
     eventually(lambda: processes(root) == [], within=3, why="no process below the folder")

@@ -173,19 +173,19 @@ class Lab:
         node: dict[str, str] = nodes[name]
         return node
 
-    def job(self, job_id: str = "123", **facts: Any) -> dict[str, Any]:
+    def job(self, which: str = "123", /, **facts: Any) -> dict[str, Any]:
         jobs = self.state["jobs"]
         if facts:
-            number = int(job_id.split("_")[0])
+            number = int(which.split("_")[0])
             plain = {
                 "job_id": number, "job_state": "RUNNING", "state_reason": "None", "name": "train", "user_name": "alice",
                 "account": "acc", "partition": "train", "batch_flag": True, "requeue": True, "restart_cnt": 0,
                 "nodes": "node-01", "submit_time": 100, "eligible_time": 100, "start_time": 100, "end_time": 0,
                 "priority": 5,
             }  # fmt: skip
-            jobs[job_id] = {**plain, **jobs.get(job_id, {}), **facts}
+            jobs[which] = {**plain, **jobs.get(which, {}), **facts}
             self.set(jobs=jobs)
-        job: dict[str, Any] = jobs[job_id]
+        job: dict[str, Any] = jobs[which]
         return job
 
     def trick(self, command: str, when: str, what: Any, **more: Any) -> None:
@@ -290,7 +290,10 @@ def test_a_note_on_a_node_in_service_is_not_overwritten(lab: Lab, ask: Ask) -> N
 
 @pytest.mark.parametrize(
     "reason",
-    ["", "GPU lost", "xidbot:412.1", "xidbot:412.1 ", " xidbot:412.1 x", "xidbot:412 x", "xidbot:412.1 a\nb", "xidbot:412.1 \x1b[0m", "xidbot:412.1 " + "x" * 200, "alice: x"],
+    [
+        "", "GPU lost", "xidbot:412.1", "xidbot:412.1 ", " xidbot:412.1 x", "xidbot:412 x", "alice: x",
+        "xidbot:412.1 a\nb", "xidbot:412.1 \x1b[0m", "xidbot:412.1 " + "x" * 200,
+    ],
 )  # fmt: skip
 def test_only_our_own_form_of_reason(lab: Lab, ask: Ask, reason: str) -> None:
     code, _ = hold(ask, "node-17", reason=reason)
@@ -610,9 +613,9 @@ def test_a_command_that_hangs_may_have_acted(lab: Lab, ask: Ask) -> None:
 
 
 def test_slurm_that_cannot_be_read_after_a_command_is_unclear(lab: Lab, ask: Ask) -> None:
+    silent = 'if "show node" in spoken and any("update" in c for c in state["calls"]): sys.exit("no contact")'
     script = (lab.folder / "scontrol").read_text()
-    broken = script.replace("trick(\"before\")\n", 'if "show node" in spoken and any("update" in c for c in state["calls"]): sys.exit("no contact")\ntrick("before")\n')  # fmt: skip
-    (lab.folder / "scontrol").write_text(broken)
+    (lab.folder / "scontrol").write_text(script.replace('trick("before")\n', f'{silent}\ntrick("before")\n'))
     code, body = hold(ask, "node-17")
     assert code == 6 and "no contact" in body["reason"]
 
@@ -695,13 +698,24 @@ def test_status(lab: Lab, ask: Ask) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [(), ("dance",), ("hold-node",), ("hold-node", "node-17", "node-18"), ("--help",), ("status", "--config", "/x"),
-     ("hold-node", "node-17", "--reas", REASON, "--key", "k"), ("hold-node", "node-17", "--reason", REASON),
-     ("hold-node", "node-17", "--reason", REASON, "--key", "a b"), ("hold-node", "node-17", "--reason", REASON, "--key", "-k"),
-     ("sweep",), ("collect", "x", "--key", "k"), ("requeue-hold", "1", "--key", "k")],
-)  # fmt: skip
-def test_words_that_are_none(lab: Lab, ask: Ask, words: tuple[str, ...]) -> None:
-    code, body = ask(*words)
+    [
+        "",
+        "dance",
+        "hold-node",
+        "hold-node node-17 node-18",
+        "--help",
+        "status --config /x",
+        "hold-node node-17 --reas xidbot:1.1 --key k",
+        "hold-node node-17 --reason xidbot:1.1",
+        "hold-node node-17 --reason xidbot:1.1 --key a;b",
+        "hold-node node-17 --reason xidbot:1.1 --key -k",
+        "sweep",
+        "collect x --key k",
+        "requeue-hold 1 --key k",
+    ],
+)
+def test_words_that_are_none(lab: Lab, ask: Ask, words: str) -> None:
+    code, body = ask(*words.split())
     assert code == 4 and body["reason"]
     assert lab.state["calls"] == []
 
