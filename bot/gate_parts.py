@@ -135,11 +135,10 @@ def _picked(raw: Mapping[str, object], known: Mapping[str, Callable[[object], ob
 
 
 def _strings(value: object, name: str) -> list[str]:
-    if value == "":
-        return []
-    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise ConfigError(f"{name} must be a list of names")
-    return value
+    return [item for item in items if item]
 
 
 def _hosts(item: str) -> tuple[str, ...]:

@@ -51,23 +51,27 @@ Verdict = Ask | Stop | None
 
 
 def paused(case: Case) -> Verdict:
+    """While paused nothing is written; detection goes on."""
     meta = case.state.meta
     return Stop(f"paused by {meta.paused_by}: {meta.paused_why}") if meta.paused_by else None
 
 
 def scheduler_seen(case: Case) -> Verdict:
+    """Nothing is done to a scheduler that cannot be read."""
     if case.cluster is None:
         return Stop("the scheduler cannot be read right now")
     return None
 
 
 def controller(case: Case) -> Verdict:
+    """Where another controller is of record, xidbot observes."""
     if case.session and case.session.controller != "xidbot":
         return Stop(f"{case.session.controller} is the controller of record of {case.session.name}; xidbot observes")
     return None
 
 
 def recoverable(case: Case) -> Verdict:
+    """Only batch jobs that may be requeued are."""
     if case.session and case.targets("requeue") and case.session.unrecoverable:
         return Stop(f"{case.session.name} cannot be requeued: {case.session.unrecoverable}")
     return None
@@ -121,6 +125,7 @@ def provenance(case: Case) -> Verdict:
 
 
 def held_nodes(case: Case) -> Verdict:
+    """Not more nodes held by us at once than the smaller of count and share."""
     caps = case.policy.numbers.caps
     wanted = set(case.targets("hold_node")) - {h.node for h in case.state.our_holds()}
     held = {h.node for h in case.state.our_holds()}
@@ -138,6 +143,7 @@ def cap_of_nodes(cluster: Cluster, policy: Policy) -> int:
 
 
 def writes(case: Case) -> Verdict:
+    """Not more holds and requeues than this in the window."""
     caps = case.policy.numbers.caps
     since = case.at - caps.write_window
     recent = [a for a in case.state.all(Action) if _is_write(a) and (a.started or 0) > since]
@@ -152,6 +158,7 @@ def _is_write(action: Action) -> bool:
 
 
 def fleet_retries(case: Case) -> Verdict:
+    """Not more requeues than this in the window, whatever their runs."""
     caps = case.policy.numbers.caps
     since = case.at - caps.fleet_window
     recent = [a for a in case.state.all(Action) if a.step == "requeue" and a.end == "done" and (a.ended or 0) > since]
@@ -161,6 +168,7 @@ def fleet_retries(case: Case) -> Verdict:
 
 
 def chain_budget(case: Case) -> Verdict:
+    """A chain that spent its attempts gets no further one."""
     mine = [r for r in case.state.open_recoveries() if case.session and r.session == case.session.key]
     for recovery in mine:
         spent = budget_spent(recovery, case.at, case.policy.numbers.recovery)

@@ -195,9 +195,10 @@ class Sender:
             self._put_off(row, verb, now + wait, str(error))
 
     def _rejected(self, row: SlotRow, verb: Verb, error: Rejected, now: float) -> None:
-        if verb == "edit" and error.code == "message_not_found" and row.reposts == 0:
+        deleted = verb == "edit" and error.code == "message_not_found"
+        if deleted and row.reposts == 0:
             self._slots.gone(row)
-        elif verb == "whisper" or error.code in HOPELESS or (verb, error.code) == ("edit", "message_not_found"):
+        elif deleted or verb == "whisper" or (verb != "find" and error.code in HOPELESS):
             self._slots.failed(row, str(error))
         else:
             if error.code in CHANNEL_SHUT:

@@ -21,6 +21,7 @@ RESERVATIONS = ("scontrol", "show", "reservation")
 QUEUE = ("squeue", "--json", "--all", "--states=all")
 ACCOUNTING = ("sacct", "--json", "--duplicates", "--allusers", "--jobs")
 CONFIG = ("scontrol", "show", "config")
+SECONDS = {"SLURM_TIME_FORMAT": "%s"}  # scontrol's times as Unix seconds; sacct would fail on its own default times
 CLOCK_SLACK = 2  # seconds between the controller's clock and ours that are not "later"
 
 
@@ -90,7 +91,7 @@ class SlurmScheduler:
 
     def _ask(self, argv: tuple[str, ...]) -> str:
         try:
-            done = run(argv, self._deadline, self._env)
+            done = run(argv, self._deadline, {**self._env, **(SECONDS if argv[0] == "scontrol" else {})})
         except OSError as error:
             raise Unreachable(
                 "slurm", f"cannot run {argv[0]}: {error.strerror}", "install Slurm's client commands"
@@ -105,8 +106,8 @@ class SlurmScheduler:
 
 
 def _environment(conf: str | None) -> dict[str, str]:
-    """Only what Slurm needs: filters such as SQUEUE_USERS must not reach it. Times come as Unix seconds."""
-    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}
+    """Only what Slurm needs: filters such as SQUEUE_USERS must not reach it."""
+    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}
     path = conf or os.environ.get("SLURM_CONF")
     return {**env, "SLURM_CONF": path} if path else env
 

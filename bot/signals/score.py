@@ -44,7 +44,7 @@ class Window:
 
     def rows(self, seconds: Callable[[Signal], int]) -> Rows:
         """(S, 1, 1): how many rows back these seconds of each signal reach."""
-        return _per_signal([-(-seconds(s) // self.step) for s in self.signals], np.intp)
+        return _per_signal([-(-seconds(s) // self.step) for s in self.signals]).astype(np.intp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,18 +156,18 @@ def _strength(window: Window, measured: Floats) -> Floats:
     top = _parameter(window, lambda e: e.at + 1 if e.ramp is None else e.ramp)
     low = _parameter(window, lambda e: e.strength)
     full = _parameter(window, lambda e: e.strength if e.full is None else e.full)
-    weight = _per_signal([s.weight for s in window.signals], np.float64)
+    weight = _per_signal([s.weight for s in window.signals])
     with np.errstate(invalid="ignore"):
         part = np.clip((measured - at) / (top - at), 0, 1)
-    return np.asarray(weight * (low + (full - low) * part), dtype=np.float64)
+    return np.asarray(weight * (low + (full - low) * part))
 
 
 def _parameter(window: Window, of: Callable[[Evidence], float]) -> Floats:
-    return _per_signal([of(signal.evidence) for signal in window.signals], np.float64)
+    return _per_signal([of(signal.evidence) for signal in window.signals])
 
 
-def _per_signal(numbers: Sequence[float], kind: type[np.generic]) -> NDArray[np.generic]:
-    return np.array(numbers, dtype=kind).reshape(-1, 1, 1)
+def _per_signal(numbers: Sequence[float]) -> Floats:
+    return np.array(numbers, dtype=np.float64).reshape(-1, 1, 1)
 
 
 # -- from evidence to scores -------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class _Told:
             hard=bad and signal.hard,
             provenance=signal.provenance,
             known=self.known[n],
-            text=told(signal, value, self.expected[n]) if bad else "",
+            text=words(signal, value, self.expected[n]) if bad else "",
         )
 
     def node(self, n: int, reasons: Sequence[Reading]) -> NodeScore:
@@ -273,7 +273,7 @@ def _began(on: Flags, off: Flags, axis: int) -> Rows:
     return np.asarray((on & (row > last_off)).argmax(axis=axis))
 
 
-def told(signal: Signal, value: float, expected: float) -> str:
+def words(signal: Signal, value: float, expected: float) -> str:
     """The reading in words."""
     name = xid(int(value)).name if signal.xid_action else ""
     return signal.text.format(value=value, expected=expected, xid_name=name)

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 import websocket
 from slack_bolt import App
@@ -58,28 +58,13 @@ class SlackApp:
         self._ping = ping_interval
         self._acks = ThreadPoolExecutor(ACK_THREADS, "slack-ack")
         self._records = ThreadPoolExecutor(1, "slack-record")
-        self.bolt = self._make_bolt()
+        self.bolt = _make_bolt(tokens, base_url, self._acks, self._records)
         listeners.register(self.bolt, commands)
         self.problem = "not started"
         self._socket: SocketModeHandler | None = None
         self._heard_at, self._last_pong = 0.0, 0.0
         self._stopping = threading.Event()
         self._watcher = threading.Thread(target=self._watch_on, name="slack-watch", daemon=True)
-
-    def _make_bolt(self) -> App:
-        """`authorize` asks nobody: with auth.test Bolt would not start without Slack, or lose the first ack."""
-        bolt = App(
-            client=web_client("", self._base_url),
-            authorize=self._authorized,
-            logger=sdk_logger("bolt"),
-            listener_executor=self._acks,
-        )
-        runner = bolt.listener_runner
-        runner.lazy_listener_runner = ThreadLazyListenerRunner(runner.logger, self._records)
-        return bolt
-
-    def _authorized(self, enterprise_id: str | None, team_id: str | None) -> AuthorizeResult:
-        return AuthorizeResult(enterprise_id=enterprise_id, team_id=team_id, bot_token=self._tokens.bot)
 
     def start(self) -> None:
         """Returns at once; while Slack cannot be reached it goes on trying. Raises AuthFailed for wrong tokens."""
@@ -163,6 +148,18 @@ class SlackApp:
     def _deaf(self, error: SourceError) -> None:
         self.problem = str(error)
         log.warning("no socket to Slack: %s", error)
+
+
+def _make_bolt(tokens: Tokens, base_url: str, acks: Executor, records: Executor) -> App:
+    """`authorize` asks nobody: with auth.test Bolt would not start without Slack, or lose the first ack."""
+
+    def authorize(enterprise_id: str | None, team_id: str | None) -> AuthorizeResult:  # no method: Bolt would pass self
+        return AuthorizeResult(enterprise_id=enterprise_id, team_id=team_id, bot_token=tokens.bot)
+
+    bolt = App(client=web_client("", base_url), authorize=authorize, logger=sdk_logger("bolt"), listener_executor=acks)
+    runner = bolt.listener_runner
+    runner.lazy_listener_runner = ThreadLazyListenerRunner(runner.logger, records)
+    return bolt
 
 
 def _ready(session: websocket.WebSocketApp) -> bool:

@@ -51,8 +51,10 @@ class SlackRoles:
         entries = self._roles[role]
         if "*" in entries:
             return True
+        if not user.startswith(("U", "W")):
+            return False
         groups = (entry for entry in entries if entry.startswith("S"))
-        return bool(user) and (user in entries or any(user in self._members(group) for group in groups))
+        return user in entries or any(user in self._members(group) for group in groups)
 
     def _members(self, group: str) -> frozenset[str]:
         """Nobody, when Slack does not tell: a role is never given on a guess or an old list."""

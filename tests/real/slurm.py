@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 from collections.abc import Mapping
@@ -75,7 +76,7 @@ class SlurmCluster:
         self.conf, self.work = root / "etc/slurm.conf", root / "work"
         self.env = {**os.environ, "SLURM_CONF": str(self.conf)}
         self._make_folders()
-        self._hurt: dict[str, str] = {}
+        self._hurt: dict[str, signal.Signals] = {}
         self._world = Namespace(root / "log/namespace.log", self.env)
         try:
             self._start(accounting)
@@ -223,21 +224,21 @@ class SlurmCluster:
     def start_node(self, node: str) -> None:
         self._world.start(["slurmd", "-D", "-N", node, "-f", self.conf], self.root / f"log/slurmd.{node}.out")
 
-    def signal_node(self, node: str, name: str) -> None:
-        """KILL, TERM, STOP or CONT its slurmd; Slurm notices after SlurmdTimeout."""
-        self._world.signal(self.root / f"run/slurmd.{node}.pid", name)
-        self._hurt[node] = name
+    def signal_node(self, node: str, number: signal.Signals) -> None:
+        """SIGKILL or SIGSTOP: its slurmd dies or hangs, and Slurm says so after half a minute."""
+        self._world.signal(self.root / f"run/slurmd.{node}.pid", number)
+        self._hurt[node] = number
 
     def pause_controller(self) -> None:
         """Slurm hangs: clients connect and wait for an answer."""
-        self._world.signal(self._controller, "STOP")
+        self._world.signal(self._controller, signal.SIGSTOP)
 
     def resume_controller(self) -> None:
-        self._world.signal(self._controller, "CONT")
+        self._world.signal(self._controller, signal.SIGCONT)
 
     def stop_controller(self) -> None:
         """Slurm refuses connections. A clean stop: it saves its state."""
-        self._world.signal(self._controller, "TERM")
+        self._world.signal(self._controller, signal.SIGTERM)
         eventually(lambda: not self._controller.exists(), within=20, why="slurmctld has left")
 
     def start_controller(self) -> None:
@@ -289,11 +290,11 @@ class SlurmCluster:
             self.run("scontrol", "delete", f"reservationname={name}")
 
     def _heal_nodes(self) -> None:
-        for node, name in list(self._hurt.items()):
-            if name in ("KILL", "TERM"):
+        for node, number in list(self._hurt.items()):
+            if number == signal.SIGSTOP:
+                self.signal_node(node, signal.SIGCONT)
+            elif number != signal.SIGCONT:
                 self.start_node(node)
-            else:
-                self.signal_node(node, "CONT")
         self._hurt.clear()
 
     def stop(self) -> None:

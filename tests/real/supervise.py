@@ -8,6 +8,7 @@ import contextlib
 import os
 import pwd
 import random
+import re
 import shlex
 import signal
 import socket
@@ -66,6 +67,7 @@ class Process:
     def pause(self) -> None:
         """The program hangs: its sockets still accept, and nothing answers."""
         self.signal(signal.SIGSTOP)
+        eventually(lambda: stopped(self.pid), every=0.005, why="all threads stopped")
 
     def resume(self) -> None:
         self.signal(signal.SIGCONT)
@@ -107,9 +109,22 @@ class Namespace:
         words = shlex.join(str(word) for word in argv)
         self._tell(f"{words} </dev/null >>{shlex.quote(str(log))} 2>&1 &")
 
-    def signal(self, pid_file: Path, name: str) -> None:
-        """`pid_file` holds the number the program has in this namespace."""
-        self._tell(f"kill -{name} {int(pid_file.read_text())}")
+    def signal(self, pid_file: Path, number: signal.Signals) -> None:
+        """To the program whose number in here is in `pid_file`; a stopped one has stopped when this returns."""
+        pid = self._outside(int(pid_file.read_text()))
+        os.kill(pid, number)
+        if number == signal.SIGSTOP:
+            eventually(lambda: stopped(pid), every=0.005, why="all threads stopped")
+
+    def _outside(self, number: int) -> int:
+        """The number that a process in here has for us."""
+        ours = os.readlink(f"/proc/{self._shell.pid}/ns/pid_for_children")
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                numbers = re.findall(r"^NSpid:.*\s(\d+)$", (process / "status").read_text(), re.MULTILINE)
+                if numbers == [str(number)] and os.readlink(process / "ns/pid") == ours:
+                    return int(process.name)
+        raise LookupError(f"no process {number} in the namespace")
 
     def stop(self) -> None:
         """By SIGKILL only: unshare ignores SIGTERM."""
@@ -121,6 +136,11 @@ class Namespace:
         assert self._shell.child.stdin is not None
         self._shell.child.stdin.write(line.encode() + b"\n")
         self._shell.child.stdin.flush()
+
+
+def stopped(pid: int) -> bool:
+    states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").iterdir()]
+    return set(states) == {"T"}
 
 
 def become(user: str | None) -> list[str]:

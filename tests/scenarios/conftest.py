@@ -16,7 +16,7 @@ def world(tmp_path: Path) -> Iterator[Callable[..., World]]:
     made: list[World] = []
 
     def make(**facts: Any) -> World:
-        made.append(World(tmp_path, **facts))
+        made.append(World(tmp_path / str(len(made)), **facts))
         return made[-1]
 
     yield make

@@ -314,8 +314,9 @@ def test_only_allowed_nodes(lab: Lab, ask: Ask, nodes: Any) -> None:
     assert code == 4 and "list of nodes" in body["reason"]
 
 
-def test_a_star_allows_every_node(lab: Lab, ask: Ask) -> None:
-    lab.write(nodes=["*"])
+@pytest.mark.parametrize("nodes", ["*", ["*"], "node-[01-40]"])
+def test_a_star_allows_every_node(lab: Lab, ask: Ask, nodes: Any) -> None:
+    lab.write(nodes=nodes)
     assert hold(ask, "node-17")[0] == 0
 
 
@@ -724,7 +725,7 @@ def test_words_that_are_none(lab: Lab, ask: Ask, words: str) -> None:
     ("changed", "why"),
     [
         ({"color": "red"}, "color: no such setting"),
-        ({"nodes": "node-01"}, "nodes must be a list"),
+        ({"nodes": {"node-01": "yes"}}, "nodes must be a list"),
         ({"nodes": [["node-01"]]}, "nodes must be a list"),
         ({"nodes": ["node-[1-"]}, "not a host list"),
         ({"nodes": ["@all"]}, "not a host list"),

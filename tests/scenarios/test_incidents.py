@@ -1,0 +1,265 @@
+"""What opens an incident, what keeps it quiet, what closes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bot.model import Holder, Session
+from tests.scenarios.world import World
+
+Make = Callable[..., World]
+SOFT = {"hard": False, "evidence": 0.7, "text": "31 remaps in 24 h"}
+
+
+def running(make: Make, **facts: object) -> World:
+    w = make(**facts)
+    w.session("123")
+    w.run(minutes=1)
+    w.save("123", 100)
+    w.run(minutes=1)
+    return w
+
+
+def kinds(w: World) -> list[str]:
+    return [i.kind for i in w.state.open_incidents()]
+
+
+def test_soft_evidence_opens_a_precursor_and_nothing_is_done(world: Make) -> None:
+    w = running(world, write_mode="auto")
+    w.fault("node-01", "correctable_remap_growth", **SOFT)
+    w.run(minutes=5)
+    assert kinds(w) == ["precursor"]
+    assert w.verbs() == []
+    assert w.plans() == []
+
+
+def test_a_precursor_closes_after_a_while_of_good(world: Make) -> None:
+    w = running(world)
+    w.fault("node-01", "correctable_remap_growth", **SOFT)
+    w.run(minutes=1)
+    w.good("node-01", "correctable_remap_growth")
+    w.run(minutes=9)
+    assert kinds(w) == ["precursor"]
+    w.run(minutes=2)
+    assert kinds(w) == []
+
+
+def test_a_precursor_becomes_the_fault(world: Make) -> None:
+    w = running(world)
+    w.fault("node-01", "correctable_remap_growth", **SOFT)
+    w.run(minutes=1)
+    w.fault("node-01")
+    w.run(seconds=30)
+    assert kinds(w) == ["gpu_fault"]
+    closed = w.incident("precursor", "node-01")
+    assert closed is not None and closed.closed_why == "became incident 2"
+
+
+def test_unknown_neither_opens_nor_quietens(world: Make) -> None:
+    w = running(world)
+    w.fault("node-01")
+    w.run(seconds=30)
+    for signal in ("xid_reboot", "gpu_missing"):
+        w.unknown("node-01", signal)
+    w.run(minutes=10)
+    incident = w.incident("gpu_fault", "node-01")
+    assert incident is not None and incident.quiet_since is None and incident.closed is None
+
+
+def test_a_fault_on_a_free_node_closes_when_clean_and_comes_back_as_an_episode(world: Make) -> None:
+    w = running(world)
+    w.fault("node-08")
+    w.run(seconds=30)
+    incident = w.incident("gpu_fault", "node-08")
+    assert incident is not None and incident.hurt == ()
+    w.good("node-08")
+    w.run(minutes=6)
+    assert kinds(w) == []
+    w.fault("node-08")
+    w.run(seconds=30)
+    again = w.incident("gpu_fault", "node-08")
+    assert again is not None and (again.id, again.episode) == (incident.id, 2)
+
+
+def test_after_a_day_the_same_fault_is_a_new_incident(world: Make) -> None:
+    w = world(numbers={"incidents": {"episode_within": "10m"}})
+    w.fault("node-08")
+    w.run(seconds=30)
+    w.good("node-08")
+    w.run(minutes=20)
+    w.fault("node-08")
+    w.run(seconds=30)
+    again = w.incident("gpu_fault", "node-08")
+    assert again is not None and (again.id, again.episode) == (2, 1)
+
+
+def test_a_node_that_others_hold_makes_no_noise(world: Make) -> None:
+    w = running(world)
+    w.scheduler.hold("node-08", Holder("person", "root", "repair"))
+    w.fault("node-08")
+    w.fault("node-07", "correctable_remap_growth", **SOFT)
+    w.scheduler.hold("node-07", Holder("maintenance", "MAINT", "firmware"))
+    w.run(minutes=5)
+    assert kinds(w) == []
+
+
+def test_two_sick_nodes_of_one_run_are_two_incidents_and_one_plan_at_a_time(world: Make) -> None:
+    w = running(world)
+    w.fault("node-01")
+    w.fault("node-02")
+    w.run(minutes=1)
+    assert kinds(w) == ["gpu_fault", "gpu_fault"]
+    assert len(w.plans()) == 1
+
+
+def test_one_lost_scrape_is_no_incident_and_a_blind_prometheus_is_one(world: Make) -> None:
+    w = running(world)
+    w.eyes.metrics_problem = "no answer within 10 s"
+    w.turn()
+    w.eyes.metrics_problem = ""
+    w.run(minutes=2)
+    assert kinds(w) == []
+    w.eyes.metrics_problem = "no answer within 10 s"
+    w.run(minutes=2)
+    assert kinds(w) == ["blind"]
+    w.eyes.metrics_problem = ""
+    w.run(minutes=1)
+    assert kinds(w) == []
+
+
+def test_one_node_without_telemetry_is_named_and_many_are_one_incident(world: Make) -> None:
+    w = running(world)
+    w.unknown("node-05")
+    w.run(minutes=2)
+    assert w.incident("blind", "node:node-05") is not None
+    w = running(world)
+    for i in range(1, 7):
+        w.unknown(f"node-{i:02d}")
+    w.run(minutes=2)
+    many = w.incident("blind", "nodes")
+    assert many is not None and "6 nodes" in many.note
+    assert kinds(w).count("blind") <= 2
+
+
+def test_a_blind_node_that_slurm_says_is_down_is_not_blindness(world: Make) -> None:
+    w = running(world)
+    w.scheduler.lose("node-08")
+    w.unknown("node-08")
+    w.run(minutes=3)
+    assert "blind" not in kinds(w)
+
+
+def test_a_fault_that_shows_late_explains_the_failure_before_it(world: Make) -> None:
+    w = running(world)
+    w.scheduler.end("123", "FAILED", "1:0")
+    w.run(seconds=30)
+    assert kinds(w) == ["session_failed"]
+    w.fault("node-01")
+    w.run(seconds=30)
+    assert kinds(w) == ["gpu_fault"]
+    moved = [r.outcome for r in w.state.all(type(w.recovery("123"))) if r.ended is not None]
+    assert moved == ["moved"]
+    assert [a.step for a in w.plans()[0].actions] == ["hold_node", "requeue"]
+
+
+def test_a_run_that_its_owner_ended_is_no_failure(world: Make) -> None:
+    for state in ("COMPLETED", "CANCELLED", "TIMEOUT"):
+        w = running(world)
+        w.scheduler.end("123", state)
+        w.run(minutes=3)
+        assert kinds(w) == []
+        (session,) = w.state.all(Session)
+        assert session.ended
+
+
+def test_exit_code_93_wins_over_every_playbook(world: Make) -> None:
+    w = running(world, write_mode="auto")
+    w.fault("node-01")
+    w.scheduler.end("123", "FAILED", "93:0")
+    w.run(minutes=2)
+    assert w.verbs() == []
+    assert "do not requeue" in w.plans()[0].why
+
+
+def test_jobs_that_no_rule_names_are_never_touched(world: Make) -> None:
+    w = world(write_mode="auto")
+    w.scheduler.submit("9", 2, qos="normal")
+    w.run(minutes=1)
+    w.fault("node-01")
+    w.scheduler.end("9", "FAILED")
+    w.run(minutes=3)
+    assert w.state.all(Session) == []
+    assert "requeue" not in w.verbs()
+
+
+def test_a_reused_job_id_is_another_run(world: Make) -> None:
+    w = running(world)
+    w.scheduler.end("123", "COMPLETED")
+    w.run(minutes=1)
+    w.scheduler.turn(w.now)
+    w.scheduler.submit("123", 4)
+    w.run(minutes=1)
+    assert len(w.state.all(Session)) == 2
+    assert len(w.state.live_sessions()) == 1
+
+
+def test_a_queued_successor_is_the_same_run(world: Make) -> None:
+    w = running(world)
+    w.scheduler.submit("124", 4, dependency="afterany:123(unfulfilled)")
+    w.run(minutes=1)
+    (session,) = w.state.live_sessions()
+    assert session.jobs == ("123", "124")
+
+
+def test_what_cannot_be_requeued_is_said_and_not_tried(world: Make) -> None:
+    w = world(write_mode="auto")
+    w.session("123", requeue=False)
+    w.run(minutes=1)
+    w.fault("node-01")
+    w.scheduler.end("123", "FAILED")
+    w.run(minutes=2)
+    assert w.verbs() == []
+    assert "cannot be requeued" in w.plans()[0].why
+
+
+def test_no_spare_node_asks_instead_of_holding(world: Make) -> None:
+    w = running(world, write_mode="auto", nodes=4)
+    w.fault("node-01")
+    w.scheduler.end("123", "FAILED")
+    w.run(minutes=2)
+    assert w.verbs() == []
+    (plan,) = w.plans()
+    assert plan.mode == "approve" and "it needs 4 nodes and 3 could take it" in plan.why
+
+
+def test_veto_acts_unless_stopped(world: Make) -> None:
+    book = {
+        "id": "gpu_fault_hard",
+        "title": "t",
+        "why": "w",
+        "when": {"kind": "gpu_fault", "hard": "true"},
+        "steps": [{"step": s, "dead": "veto", "degraded": "veto", "running": "veto"} for s in ("hold_node", "requeue")],
+    }
+    w = running(world, write_mode="veto", site_playbooks=[book])
+    w.fault("node-01")
+    w.run(minutes=9)
+    assert w.verbs() == []
+    w.run(minutes=3)
+    assert w.verbs() == ["hold-node", "requeue"]
+
+    w = running(world, write_mode="veto", site_playbooks=[book])
+    w.fault("node-01")
+    w.run(minutes=2)
+    assert "Rejected" in w.say("UOPER", "reject 1 known sensor")
+    w.run(minutes=15)
+    assert w.verbs() == []
+
+
+def test_bot_away_for_an_hour_tells_late_what_happened_meanwhile(world: Make) -> None:
+    w = running(world)
+    w.now += 1800
+    w.scheduler.turn(w.now)
+    w.scheduler.end("123", "FAILED", "1:0")
+    w.now += 1800
+    w.run(minutes=1)
+    assert kinds(w) == ["session_failed"]
