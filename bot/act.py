@@ -49,6 +49,8 @@ class Actor:
 
 
 def act(actor: Actor, now: int) -> None:
+    """One round. Raises LeaseHeld: who does not hold the lease must not write."""
+    actor.store.take_lease()
     for action in list(due(actor.store.state(), now)):
         carry_out(actor, action, now)
 

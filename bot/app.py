@@ -21,7 +21,7 @@ from bot.loops import Loop
 from bot.model import Job, Observation, Request
 from bot.plans import STEPS
 from bot.policy import Policy
-from bot.ports import Gate, Roles, Scheduler
+from bot.ports import Gate, Observer, Roles, Scheduler
 from bot.schedulers.hostlist import parse_hostlist
 from bot.sender import Sender
 from bot.sessions import rule_for
@@ -84,7 +84,7 @@ def make_gate(site: Site) -> Gate | None:
     return GateProcess(site.config.scheduler.gate) if site.config.scheduler.gate else None
 
 
-def make_observer(site: Site, scheduler: Scheduler, store: Store):  # type: ignore[no-untyped-def]
+def make_observer(site: Site, scheduler: Scheduler, store: Store) -> Observer:
     from bot.http_session import DeadlineSession
     from bot.observe import LiveObserver
     from bot.sources.prometheus import PrometheusCheckpoints, PrometheusSource
@@ -94,7 +94,7 @@ def make_observer(site: Site, scheduler: Scheduler, store: Store):  # type: igno
     metrics = PrometheusSource(prom.url, session, prom.node_labels, prom.node_pattern, prom.dcgm_jobs)
     gauges = next((rule.checkpoint.prometheus for rule in site.policy.sessions), None)
     checkpoints = PrometheusCheckpoints(metrics, gauges)
-    return LiveObserver(metrics, scheduler, checkpoints, site.policy, lambda: watched(store.state()))
+    return LiveObserver(metrics, scheduler, checkpoints, site.policy, lambda: watched(store.state()), metrics.details)
 
 
 def watched(state: State) -> Mapping[str, Sequence[str]]:

@@ -20,7 +20,7 @@ from store.database import Database, connect_read_only
 
 KEEP = 7 * 86400  # s that finished documents stay in memory: the longest look-back of any budget is 24 h
 LEASE = "writer"
-LEASE_FOR = 30.0  # s; renewed by every tick, so a killed bot is followed within two ticks
+LEASE_FOR = 60.0  # s; renewed every round. A killed bot of this host is followed at once: its process is gone
 
 
 class Store:

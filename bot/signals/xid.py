@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cache
 
 from pydantic import Field, RootModel
@@ -43,6 +43,7 @@ def xid(code: int) -> XidInfo:
     return known or XidInfo(code=code, name=f"unknown Xid {code}", **{"class": "host"}, action="test")
 
 
-def codes(actions: Collection[str]) -> tuple[int, ...]:
+@cache
+def codes(actions: tuple[str, ...]) -> tuple[int, ...]:
     """The codes from 1 to LAST with one of these actions, ascending."""
     return tuple(code for code in range(1, LAST + 1) if xid(code).action in actions)

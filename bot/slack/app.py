@@ -62,7 +62,7 @@ class SlackApp:
         listeners.register(self.bolt, commands)
         self.problem = "not started"
         self._socket: SocketModeHandler | None = None
-        self._heard_at, self._last_pong = 0.0, 0.0
+        self._heard_at, self._tried_at, self._last_pong = 0.0, 0.0, 0.0
         self._stopping = threading.Event()
         self._watcher = threading.Thread(target=self._watch_on, name="slack-watch", daemon=True)
 
@@ -80,7 +80,7 @@ class SlackApp:
         )
         self._socket.client.on_open_listeners.append(lambda _session: self._heard())
         self._socket.client.on_message_listeners.append(lambda _session, _message: self._heard())
-        self._heard_at = time.monotonic()
+        self._heard_at = self._tried_at = time.monotonic()
         try:
             self._first_connection(client)
         except SourceError:
@@ -114,7 +114,8 @@ class SlackApp:
     def connected(self) -> bool:
         """The socket is open and Slack was heard on it lately."""
         session = self._socket.client.current_session if self._socket else None
-        return bool(session and _ready(session)) and self._silent_for() <= SILENT_PINGS * self._ping
+        silent = time.monotonic() - self._heard_at
+        return bool(session and _ready(session)) and silent <= SILENT_PINGS * self._ping
 
     def watch(self) -> None:
         """One look. An open socket may be deaf for hours: what counts is when Slack was last heard on it."""
@@ -124,10 +125,11 @@ class SlackApp:
         if pong and pong != self._last_pong:
             self._last_pong = pong
             self._heard()
-        if self._silent_for() <= SILENT_PINGS * self._ping:
+        now, patience = time.monotonic(), SILENT_PINGS * self._ping
+        if now - max(self._heard_at, self._tried_at) <= patience:
             return
-        log.warning("nothing heard of Slack for %.0f s: connecting anew", self._silent_for())
-        self._heard_at = time.monotonic()
+        log.warning("nothing heard of Slack for %.0f s: connecting anew", now - self._heard_at)
+        self._tried_at = now
         try:
             with slack_errors("apps.connections.open"):
                 client.connect_to_new_endpoint(force=True)
@@ -137,9 +139,6 @@ class SlackApp:
     def _watch_on(self) -> None:
         while not self._stopping.wait(self._ping / 2):
             self.watch()
-
-    def _silent_for(self) -> float:
-        return time.monotonic() - self._heard_at
 
     def _heard(self) -> None:
         self._heard_at = time.monotonic()

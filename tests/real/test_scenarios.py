@@ -115,8 +115,12 @@ def test_a_fault_is_seen_asked_approved_and_recovered(site: Site) -> None:
     assert link["step"] > recovery["last_step"]
     green = site.message(":large_green_circle:")
     assert green["ts"] == message["ts"], "edited in place, not posted again"
-    story = str(site.slack.thread(CHANNEL, message["ts"]))
-    assert "survived" in story and OPERATOR in story
+    story = eventually(
+        lambda: told if "Closed" in (told := str(site.slack.thread(CHANNEL, message["ts"]))) else None,
+        within=30,
+        why="the story is told to its end",
+    )
+    assert "survived" in story and f"approved by <@{OPERATOR}>" in story
     assert site.slurm.job(run.job)["restart_cnt"] == 1
 
 

@@ -87,11 +87,11 @@ def test_a_lease_ends_with_its_time_or_its_process(store: Store) -> None:
     other = Store.open(store.database.path)
     other.holder = "elsewhere:1"
     with pytest.raises(LeaseHeld):
-        other.take_lease(now=1020)
-    other.take_lease(now=1031)
+        other.take_lease(now=1050)
+    other.take_lease(now=1061)
     other.holder = store.holder.replace(store.holder.split(":")[1], "999999999")
-    other.take_lease(now=1062)
-    store.take_lease(now=1063)  # the process 999999999 of this host does not exist
+    other.take_lease(now=1122)
+    store.take_lease(now=1123)  # the process 999999999 of this host does not exist
     other.close()
 
 

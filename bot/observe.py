@@ -1,0 +1,196 @@
+"""Live eyes: one look at everything. A source that cannot be read is a part of what is seen, never an exception."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bot.errors import SourceError, Unreachable
+from bot.model import Cluster, NodeScore, Observation, Reading, SourceState
+from bot.policy import Policy, Signal
+from bot.ports import CheckpointSource, Matrix, MetricSource, Scheduler
+from bot.signals.score import Window, node_scores, readings, score
+
+T = TypeVar("T")
+WORKERS = 4  # questions at once; Prometheus answers 20 at a time for all who ask it
+
+Watch = Callable[[], Mapping[str, Sequence[str]]]
+Details = Callable[[Signal, int, Collection[str]], Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What the metrics told of one moment. problem: what could not be read of them. scores None: nothing could."""
+
+    at: int
+    scores: Mapping[str, NodeScore] | None
+    readings: tuple[Reading, ...]
+    problem: str
+
+
+@dataclass
+class LiveObserver:
+    """Implements ports.Observer. watch: job id → the names it may be known by, for the jobs that must be looked after.
+    details: which GPUs a signal is bad on (PrometheusSource.details), asked once for each bad reading.
+
+    It remembers the last metrics, which another look at the same moment gets again, and the last cluster, whose nodes
+    stand in while the scheduler cannot be read. One thread at a time.
+    """
+
+    metrics: MetricSource
+    scheduler: Scheduler
+    checkpoints: CheckpointSource
+    policy: Policy
+    watch: Watch
+    details: Details | None = None
+    _cluster: Cluster | None = None
+    _last: Metrics | None = None
+    _told: Mapping[tuple[str, str, float | None], str] | None = None
+
+    def observe(self, now: int) -> Observation:
+        time = self.policy.numbers.time
+        at = (now - time.lag) // time.step * time.step
+        watched = self.watch()
+        with ThreadPoolExecutor(WORKERS) as pool:
+            looking = pool.submit(self.scheduler.snapshot, now, tuple(watched))
+            saving = pool.submit(self.checkpoints.checkpoints, at, watched)
+            if self._cluster is None:  # without nodes every host would be a stranger, so the first look waits
+                self._cluster, _ = _outcome(looking.result)
+            metrics = self._measure(at, pool)
+        cluster, unscheduled = _outcome(looking.result)
+        saves, unsaved = _outcome(saving.result)
+        self._cluster = cluster or self._cluster
+        sources = SourceState("scheduler", unscheduled), SourceState("prometheus", metrics.problem or unsaved)
+        return Observation(at, now, cluster, metrics.scores, metrics.readings, tuple(saves or ()), sources)
+
+    # -- metrics -------------------------------------------------------------------------------------------------------
+
+    def _measure(self, at: int, pool: ThreadPoolExecutor) -> Metrics:
+        """Asked again for the same moment only if something failed."""
+        if self._last is None or self._last.at != at or self._last.problem:
+            matrices, problem = self._ask(at, pool)
+            self._last = self._judge(at, matrices, problem) if matrices else Metrics(at, None, (), problem)
+        return self._last
+
+    def _ask(self, at: int, pool: ThreadPoolExecutor) -> tuple[dict[str, Matrix], str]:
+        """The signals that could be read, and why the others could not. Once nothing answers, the rest is not asked:
+        a dozen deadlines in a row would make a tick last a minute."""
+        nodes, times = self._nodes(), self._times(at)
+        gone: list[Unreachable] = []
+
+        def matrix(signal: Signal) -> Matrix:
+            if gone:
+                raise gone[0]
+            try:
+                return self.metrics.matrix(signal, int(times[0]), at, self.policy.numbers.time.step, nodes)
+            except Unreachable as error:
+                gone.append(error)
+                raise
+
+        asked = {name: pool.submit(matrix, signal) for name, signal in self.policy.signals.items()}
+        answers = {name: _outcome(answer.result) for name, answer in asked.items()}
+        problems = {name: problem for name, (_, problem) in answers.items() if problem}
+        return {name: found for name, (found, _) in answers.items() if found}, _summary(problems, len(answers))
+
+    def _judge(self, at: int, matrices: Mapping[str, Matrix], problem: str) -> Metrics:
+        scores = score(self._window(matrices, self._times(at)), self.policy)
+        last = len(scores.window.times) - 1
+        return self._detailed(Metrics(at, node_scores(scores, last), readings(scores, last), problem))
+
+    def _times(self, at: int) -> NDArray[np.int64]:
+        """The window, and longer where a site's persistence is longer than its window."""
+        step = self.policy.numbers.time.step
+        back = max([self.policy.numbers.time.window, *(s.persistence for s in self.policy.signals.values())])
+        return np.arange(at - -(-back // step) * step, at + 1, step, dtype=np.int64)
+
+    def _window(self, matrices: Mapping[str, Matrix], times: NDArray[np.int64]) -> Window:
+        """All signals over all hosts: those that were seen, and nodes that should have GPUs though nothing was."""
+        signals, nodes = self.policy.signals, self._nodes()
+        expected = {node: self._expected(node) for node in nodes}
+        known = {host: ours for m in matrices.values() for host, ours in zip(m.hosts, m.known, strict=True)}
+        known |= {node: True for node in nodes if expected[node] > 0}
+        hosts = {host: column for column, host in enumerate(known)}
+        values = np.full((len(signals), len(times), len(hosts)), np.nan)
+        for i, name in enumerate(signals):
+            if name in matrices:
+                values[i][:, [hosts[host] for host in matrices[name].hosts]] = matrices[name].values
+        return Window(
+            signals=tuple(signals.values()),
+            nodes=tuple(hosts),
+            times=times,
+            values=values,
+            expected=np.array([expected.get(host, np.nan) for host in hosts], dtype=np.float64),
+            known=np.array(list(known.values()), dtype=bool),
+        )
+
+    def _nodes(self) -> Collection[str]:
+        return self._cluster.nodes if self._cluster else ()
+
+    def _expected(self, node: str) -> float:
+        """GPUs: the site's word, else the scheduler's; NaN where nobody knows."""
+        told = self._cluster.nodes[node].gpus if self._cluster else None
+        expected = self.policy.gpus.get(node, told)
+        return np.nan if expected is None else expected
+
+    # -- which GPU -----------------------------------------------------------------------------------------------------
+
+    def _detailed(self, metrics: Metrics) -> Metrics:
+        """The same with texts that name the GPUs, kept for as long as a reading stays bad at its value."""
+        bad = {(r.signal, r.node, r.value): r for r in metrics.readings if r.state == "bad"}
+        known = self._told or {}
+        fresh = [reading for key, reading in bad.items() if key not in known]
+        new = {(r.signal, r.node, r.value): text for r, text in self._asked_for(fresh, metrics.at)}
+        self._told = {key: text for key, text in {**known, **new}.items() if key in bad}
+        return replace(
+            metrics,
+            readings=tuple(map(self._worded, metrics.readings)),
+            scores={
+                node: replace(found, reasons=tuple(map(self._worded, found.reasons)))
+                for node, found in (metrics.scores or {}).items()
+            },
+        )
+
+    def _asked_for(self, fresh: Sequence[Reading], at: int) -> Iterator[tuple[Reading, str]]:
+        """One question per signal: now, and for what has passed by then, when it began."""
+        for name in sorted({reading.signal for reading in fresh}):
+            mine = [reading for reading in fresh if reading.signal == name]
+            told = self._details(name, at)
+            earlier = {r.since for r in mine if r.node not in told and r.since is not None}
+            before = {since: self._details(name, since) for since in earlier}
+            for reading in mine:
+                found = told.get(reading.node) or before.get(reading.since or 0, {}).get(reading.node)
+                yield reading, found or reading.text
+
+    def _details(self, name: str, at: int) -> Mapping[str, str]:
+        """Nothing where it cannot be told: the incident does not wait for it."""
+        try:
+            return self.details(self.policy.signals[name], at, self._nodes()) if self.details else {}
+        except SourceError:
+            return {}
+
+    def _worded(self, reading: Reading) -> Reading:
+        text = (self._told or {}).get((reading.signal, reading.node, reading.value))
+        return replace(reading, text=text) if text and reading.state == "bad" else reading
+
+
+def _outcome(read: Callable[[], T]) -> tuple[T | None, str]:
+    """(result, "") or (None, what was wrong)."""
+    try:
+        return read(), ""
+    except SourceError as error:
+        return None, str(error).removeprefix(f"{error.source}: ")
+
+
+def _summary(problems: Mapping[str, str], asked: int) -> str:
+    """`why`, or `signal, signal: why` where other signals could be read."""
+    by_problem: dict[str, list[str]] = {}
+    for name, problem in problems.items():
+        by_problem.setdefault(problem, []).append(name)
+    if len(problems) == asked:
+        return "; ".join(by_problem)
+    return "; ".join(f"{', '.join(names)}: {problem}" for problem, names in by_problem.items())

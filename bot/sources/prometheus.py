@@ -1,0 +1,274 @@
+"""Prometheus, or whatever speaks its API, as a source of metrics and of checkpoints."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from string import Template
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from prometheus_api_client.exceptions import PrometheusApiClientException
+from prometheus_api_client.prometheus_connect import PrometheusConnect
+from urllib3.util.retry import Retry
+
+from bot.errors import BadReply
+from bot.http_session import DeadlineSession
+from bot.model import Checkpoint
+from bot.policy import CheckpointGauges, Signal
+from bot.ports import Matrix
+from bot.signals.score import words
+from bot.signals.xid import codes
+
+Labels = Mapping[str, str]
+Floats = NDArray[np.float64]
+Series = tuple[Labels, Floats]  # (points, 2): Unix seconds, value
+
+SOURCE = "prometheus"
+# Prometheus refuses more points per series and asks to decrease the step, which would make it worse (prometheus 1968).
+MAX_POINTS = 11_000
+GPU_LABELS = ("gpu", "UUID")  # MIG rows of one GPU have both in common
+# How far back a save's beginning is looked for while the next one is under way already.
+SAVE_LOOK_BACK = 3600
+SAVE_STEP = 15
+NO_LABEL = "(no node label)"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What `doctor` shows. exporters: job → targets, of the site's dcgm jobs."""
+
+    version: str
+    exporters: Mapping[str, int]
+
+
+class PrometheusSource:
+    """Implements ports.MetricSource. Every method raises SourceError: Unreachable, AuthFailed or BadReply.
+
+    node_labels: where the node's name stands, the most trusted first; node_pattern: its one group cuts the name out
+    of the label's value. dcgm_jobs: the names of the scrape jobs of the GPU exporters.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        session: DeadlineSession,
+        node_labels: Sequence[str],
+        node_pattern: str,
+        dcgm_jobs: Sequence[str],
+    ) -> None:
+        self.url = url
+        self._session = session
+        # The session's own adapter serves every address, so this Retry is never asked; it says what is meant.
+        retry = Retry(0, respect_retry_after_header=False)
+        self._client = PrometheusConnect(url, session=session, retry=retry, method="POST")
+        self._labels = tuple(node_labels)
+        self._pattern = re.compile(node_pattern)
+        self._dcgm = f"job=~{_quoted(_any_of(dcgm_jobs))}"
+
+    # -- the port ------------------------------------------------------------------------------------------------------
+
+    def matrix(self, signal: Signal, start: int, end: int, step: int, nodes: Collection[str]) -> Matrix:
+        """A row for each step from start to end, both included; what Prometheus leaves out is NaN. Where several series
+        belong to one host the largest value is taken."""
+        times = np.arange(start, end + 1, step, dtype=np.int64)
+        merged = _Merged(len(times))
+        for labels, points in self.series(self._query(signal), start, end, step):
+            values = _plausible(signal, labels, points[:, 1])
+            if values is not None:
+                rows = np.rint((points[:, 0] - start) / step).astype(np.intp)
+                merged.add(self.host(labels, nodes), rows, values)
+        return merged.matrix(times)
+
+    def details(self, signal: Signal, at: int, nodes: Collection[str]) -> dict[str, str]:
+        """Which GPUs a signal is bad on: node → 'Xid 79 (…) on GPU 3'. Nodes whose GPUs cannot be told are left out, as
+        for every signal that is not about a single GPU."""
+        if signal.evidence.kind != "threshold":
+            return {}
+        told: dict[str, dict[str, set[str]]] = {}
+        for labels, points in self.instant(self._query(signal, GPU_LABELS), at):
+            values = _plausible(signal, labels, points[:, 1])
+            if values is not None and values[-1] >= signal.evidence.at and "gpu" in labels:
+                text = words(signal, float(values[-1]), float("nan"))
+                host, _ = self.host(labels, nodes)
+                told.setdefault(host, {}).setdefault(text, set()).add(labels["gpu"])
+        return {host: "; ".join(map(_on_gpus, texts.items())) for host, texts in told.items()}
+
+    def check(self) -> Health:
+        """Reachable, which version, and whether the site's dcgm jobs exist."""
+        found = self.instant(f"count by (job) (up{{{self._dcgm}}})")
+        return Health(self._version(), {labels["job"]: int(points[-1, 1]) for labels, points in found})
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def series(self, query: str, start: int, end: int, step: int) -> Iterator[Series]:
+        """The answer over a range; a long one comes in several parts."""
+        for first in range(start, end + 1, step * MAX_POINTS):
+            last = min(end, first + step * (MAX_POINTS - 1))
+            ask = partial(self._client.custom_query_range, query, _moment(first), _moment(last), str(step))
+            yield from _asked(ask, "values")
+
+    def instant(self, query: str, at: int | None = None) -> list[Series]:
+        """The answer at one moment, the server's now if none is given."""
+        return _asked(partial(self._client.custom_query, query, {"time": str(at)} if at else {}), "value")
+
+    def _version(self) -> str:
+        """Empty where the server does not tell: VictoriaMetrics, Thanos and Mimir need not."""
+        try:
+            told = self._session.get(f"{self.url}/api/v1/status/buildinfo").json()
+            return str(told["data"].get("version", ""))
+        except (BadReply, ValueError, KeyError, AttributeError):
+            return ""
+
+    def _query(self, signal: Signal, more: Sequence[str] = ()) -> str:
+        return Template(signal.query).safe_substitute(
+            by=", ".join((*self._labels, *more)),
+            gpu=", ".join((*self._labels, *GPU_LABELS)),
+            dcgm=self._dcgm,
+            codes="|".join(map(str, codes(signal.xid_action))),
+        )
+
+    def host(self, labels: Labels, nodes: Collection[str]) -> tuple[str, bool]:
+        """(name, it is a node of the scheduler). The first label that leads to a node decides, because Hostname may be
+        the exporter's pod (gpu-operator 242); a host that leads to none keeps its label as it is."""
+        present = [labels[label] for label in self._labels if labels.get(label)]
+        for value in present:
+            found = self._pattern.search(value)
+            if found and found[1] in nodes:
+                return found[1], True
+        return (present[0] if present else NO_LABEL), False
+
+
+def _asked(ask: Callable[[], Any], values: str) -> list[Series]:
+    """Series in numbers. The session has refused every answer that is no data; what is left may still be malformed."""
+    try:
+        found = ask()
+        return [(s["metric"], np.array(s[values], dtype=np.float64).reshape(-1, 2)) for s in found]
+    except (ValueError, KeyError, TypeError, PrometheusApiClientException) as error:
+        raise BadReply(SOURCE, f"an answer that cannot be understood: {type(error).__name__}: {error}") from error
+
+
+def _moment(at: int) -> datetime:
+    """With a zone: the library asks a datetime for its timestamp, and a naive one would be taken for local time."""
+    return datetime.fromtimestamp(at, UTC)
+
+
+def _plausible(signal: Signal, labels: Labels, values: Floats) -> Floats | None:
+    """Values of one series; blanks and impossible ones are NaN. None: the series is not this signal's."""
+    if signal.value_label in labels:
+        code = int(labels[signal.value_label]) if labels[signal.value_label].isdecimal() else 0
+        if code not in codes(signal.xid_action):
+            return None
+        values = np.where(values > 0, code, values)
+    possible = (values >= signal.blank_below) & (values <= signal.blank_above)
+    return np.where(possible, values, np.nan)
+
+
+def _on_gpus(told: tuple[str, set[str]]) -> str:
+    text, gpus = told
+    return f"{text} on GPU{'s' if len(gpus) > 1 else ''} {', '.join(sorted(gpus, key=lambda gpu: (len(gpu), gpu)))}"
+
+
+@dataclass
+class _Merged:
+    """Series under their hosts, one column each."""
+
+    length: int
+    columns: dict[str, Floats] = field(default_factory=dict)
+    known: dict[str, bool] = field(default_factory=dict)
+
+    def add(self, host: tuple[str, bool], rows: NDArray[np.intp], values: Floats) -> None:
+        name, self.known[host[0]] = host
+        column = self.columns.setdefault(name, np.full(self.length, np.nan))
+        asked = (rows >= 0) & (rows < self.length)
+        column[rows[asked]] = np.fmax(column[rows[asked]], values[asked])
+
+    def matrix(self, times: NDArray[np.int64]) -> Matrix:
+        values = np.array(list(self.columns.values())).reshape(-1, self.length).T
+        return Matrix(tuple(self.columns), tuple(self.known[host] for host in self.columns), times, values)
+
+
+# -- PromQL ------------------------------------------------------------------------------------------------------------
+
+
+def _any_of(names: Collection[str]) -> str:
+    return "|".join(map(re.escape, names))
+
+
+def _quoted(text: str) -> str:
+    """A PromQL string: Go's escapes, which JSON's are a part of."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------------
+
+_JOB = re.compile(r'(\w+)\s*=~?\s*"\$job"')
+
+
+class PrometheusCheckpoints:
+    """Implements ports.CheckpointSource on the trainer's gauges; None for the gauges measures nothing."""
+
+    def __init__(self, metrics: PrometheusSource, gauges: CheckpointGauges | None) -> None:
+        self._metrics = metrics
+        self._gauges = gauges
+
+    def checkpoints(self, at: int, jobs: Mapping[str, Sequence[str]]) -> Sequence[Checkpoint]:
+        """Raises SourceError."""
+        names = _unshared(jobs)
+        if not names or self._gauges is None:
+            return ()
+        steps, ends = self._gauge(self._gauges.step, at, names), self._gauge(self._gauges.completed, at, names)
+        begun = self._gauge(self._gauges.started, at, names, SAVE_LOOK_BACK)
+        saved = [name for name in names if len(steps[name]) or len(ends[name])]
+        first = {job: next((name for name in own if name in saved), None) for job, own in jobs.items()}
+        return [_save(job, steps[name], begun[name], ends[name]) for job, name in first.items() if name]
+
+    def _gauge(self, template: str, at: int, names: Sequence[str], back: int = 0) -> dict[str, Floats]:
+        """Name → its positive values, of all processes that export it. One question for all names where the label that
+        holds the name survives in the answer, else one for each."""
+        label = _JOB.search(template)
+        if label:
+            found = self._ask(_JOB.sub(lambda m: f"{m[1]}=~{_quoted(_any_of(names))}", template), at, back)
+            if all(label[1] in labels for labels, _ in found):
+                return {name: _positive(p for labels, p in found if labels[label[1]] == name) for name in names}
+        return {name: _positive(p for _, p in self._ask(_for_one(template, name), at, back)) for name in names}
+
+    def _ask(self, query: str, at: int, back: int) -> list[Series]:
+        return list(self._metrics.series(query, at - back, at, SAVE_STEP))
+
+
+def _unshared(jobs: Mapping[str, Sequence[str]]) -> list[str]:
+    """The names that belong to one run only: one that two runs share tells nothing about either."""
+    runs: dict[str, set[frozenset[str]]] = {}
+    for job, names in jobs.items():
+        for name in names:
+            runs.setdefault(name, set()).add(frozenset(names) - {job})
+    return [name for name, sharing in runs.items() if len(sharing) == 1]
+
+
+def _for_one(template: str, name: str) -> str:
+    exact = _JOB.sub(lambda m: f"{m[1]}={_quoted(name)}", template)
+    return exact.replace("$job", _quoted(name)[1:-1])
+
+
+def _positive(parts: Iterable[Floats]) -> Floats:
+    """A gauge that was never set reads 0; DCGM is not the only one with blanks."""
+    values = np.concatenate([np.empty(0), *(points[:, 1] for points in parts)])
+    return values[(values > 0) & (values < 1e12)]
+
+
+def _save(job: str, steps: Floats, begun: Floats, ends: Floats) -> Checkpoint:
+    """The newest save that is complete. While the next one is under way the gauge for the start tells of that, so the
+    newest start before the end is taken."""
+    end = ends.max() if len(ends) else None
+    before = begun[begun <= end] if end is not None else begun[:0]
+    return Checkpoint(job, _newest(steps), _newest(before), _newest(ends))
+
+
+def _newest(values: Floats) -> int | None:
+    return int(values.max()) if len(values) else None
