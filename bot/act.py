@@ -33,7 +33,8 @@ from store.store import Store
 
 log = logging.getLogger(__name__)
 TRIES = 3  # gate calls per action; after that a person looks
-ENDS: dict[int, ActionEnd] = {0: "done", 3: "already", 4: "refused", 6: "unclear"}
+SETTLED: dict[int, ActionEnd] = {0: "done", 3: "already", 4: "refused"}
+UNCLEAR = 6
 SWITCHES = ("pause", "resume")  # the gate's own verbs: no scheduler needed
 
 
@@ -180,14 +181,15 @@ def _call(actor: Actor, action: Action, argv: Argv, now: int) -> None:
 
 
 def _report(actor: Actor, action: Action, report: Report, now: int) -> None:
-    """A failed call is read again in the next round, for it may have acted all the same."""
-    if report.exit in ENDS:
-        ours = report.exit == 3 and action.started is not None and report.body.get("ours") is True
-        _end(actor, action, "done" if ours else ENDS[report.exit], report.text, now)
+    """After a failure or an unclear end the world is read again in the next round: the gate may have acted, and the
+    same key finishes what is missing."""
+    ours = report.exit == 3 and action.started is not None and report.body.get("ours") is True
+    if ours or report.exit in SETTLED:
+        _end(actor, action, "done" if ours else SETTLED[report.exit], report.text, now)
     elif action.tries + 1 >= TRIES:
-        _end(actor, action, "failed", report.text, now)
+        _end(actor, action, "unclear" if report.exit == UNCLEAR else "failed", report.text, now)
     else:
-        log.warning("gate failed for %s: %s", action.key, report.text)
+        log.warning("gate, %s: %s", action.key, report.text)
 
 
 def _end(actor: Actor, action: Action, end: ActionEnd, detail: str, now: int) -> None:

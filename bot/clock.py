@@ -47,15 +47,13 @@ class LiveClock:
             "interval",
             seconds=seconds,
             id=name,
-            max_instances=2,
+            max_instances=100,  # a run that finds another under way returns at once
             coalesce=True,
             misfire_grace_time=max(1, int(seconds)),
         )
 
         def wake() -> None:
-            if not loop.waiting.is_set():
-                loop.waiting.set()
-                threading.Thread(target=loop.run, name=f"{name}-wake", daemon=True).start()
+            threading.Thread(target=loop.run, name=f"{name}-wake", daemon=True).start()
 
         wake()
         return wake
@@ -65,14 +63,18 @@ class LiveClock:
 
 
 class _Loop:
-    """One run at a time; whoever comes meanwhile waits for its turn, and only one may wait."""
+    """One run at a time; whoever comes during a run only asks for one more after it."""
 
     def __init__(self, turn: Callable[[], None]) -> None:
         self._turn = turn
-        self._lock = threading.Lock()
-        self.waiting = threading.Event()
+        self._running = threading.Lock()
+        self._again = threading.Event()
 
     def run(self) -> None:
-        with self._lock:
-            self.waiting.clear()
-            self._turn()
+        self._again.set()
+        while self._again.is_set() and self._running.acquire(blocking=False):
+            try:
+                self._again.clear()
+                self._turn()
+            finally:
+                self._running.release()

@@ -240,4 +240,12 @@ class RequestAnswered(Event):
     answer: Answer
 
 
+@dataclass(frozen=True, slots=True)
+class DigestPosted(Event):
+    """A calendar week's digest is to stand in the channel (`2026-W48`). late: the bot was down when it was due."""
+
+    week: str
+    late: bool
+
+
 EVENTS: dict[str, type[Event]] = {cls.__name__: cls for cls in Event.__subclasses__()}

@@ -41,6 +41,7 @@ from bot.model import Holder, Job, Node
 from bot.slurm_records import AGAIN, OPEN_JOB_ID, TAG, holder_of, is_held
 
 LATER = ("requeue-hold", "release-own-job", "collect", "test", "sweep")
+NEXT_SECOND = 1.1  # a node that started a job again in the second of its requeue would kill it: "credential revoked"
 SETTLE = 10.0  # seconds to wait for a requeued job to stop; the caller asks again after that
 CLOCK_SLACK = 2  # seconds that the controller's clock may be ahead of ours
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -286,7 +287,7 @@ def _not_done(ran: Ran, seen: str, **facts: object) -> End:
 
 
 def requeue(call: Call) -> tuple[int, dict[str, object]]:
-    """`scontrol requeue`, then StartTime=now: Slurm would else let it wait for two minutes."""
+    """`scontrol requeue`, then StartTime=now: Slurm would else wait for the life of a credential, two minutes."""
     _must_match(OPEN_JOB_ID, call.target, "job")
     if call.restart is None:
         raise End(REFUSED, "--restart must say which run of the job is meant")
@@ -346,6 +347,7 @@ def _start(call: Call) -> tuple[int, dict[str, object]]:
     if not _waits(job):
         return _done(f"job {job.id} was requeued and is {job.state}", **facts)
     _must_not_be_paused_now(job, call, facts)
+    time.sleep(NEXT_SECOND)
     call.say("start", restart=job.attempts[-1].ordinal)
     ran = call.slurm.change("update", f"jobid={job.id}", "StartTime=now")
     call.say("started", code=ran.code, said=ran.said)

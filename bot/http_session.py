@@ -83,7 +83,7 @@ class DeadlineSession(requests.Session):
         answer = self._workers.submit(line.carry, call)
         try:
             return answer.result(self.deadline)
-        except TimeoutError as error:
+        except (TimeoutError, requests.exceptions.Timeout) as error:  # ours, or that of a single read
             answer.cancel()
             line.cut()
             raise Unreachable(self.source, f"no whole answer within {self.deadline:g} s") from error

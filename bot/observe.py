@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,12 @@ T = TypeVar("T")
 WORKERS = 4  # questions at once; Prometheus answers 20 at a time for all who ask it
 
 Watch = Callable[[], Mapping[str, Sequence[str]]]
-Details = Callable[[Signal, int, Collection[str]], Mapping[str, str]]
+
+
+class Details(Protocol):
+    """Which GPUs a signal is bad on: node → text (PrometheusSource.details)."""
+
+    def __call__(self, signal: Signal, at: int, nodes: Collection[str]) -> Mapping[str, str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +43,7 @@ class Metrics:
 @dataclass
 class LiveObserver:
     """Implements ports.Observer. watch: job id → the names it may be known by, for the jobs that must be looked after.
-    details: which GPUs a signal is bad on (PrometheusSource.details), asked once for each bad reading.
+    details: asked once for each bad reading.
 
     It remembers the last metrics, which another look at the same moment gets again, and the last cluster, whose nodes
     stand in while the scheduler cannot be read. One thread at a time.
@@ -50,7 +57,7 @@ class LiveObserver:
     details: Details | None = None
     _cluster: Cluster | None = None
     _last: Metrics | None = None
-    _told: Mapping[tuple[str, str, float | None], str] | None = None
+    _told: Mapping[tuple[str, str, float | None], str] = field(default_factory=dict)
 
     def observe(self, now: int) -> Observation:
         time = self.policy.numbers.time
@@ -141,11 +148,13 @@ class LiveObserver:
 
     def _detailed(self, metrics: Metrics) -> Metrics:
         """The same with texts that name the GPUs, kept for as long as a reading stays bad at its value."""
+        if self.details is None:
+            return metrics
         bad = {(r.signal, r.node, r.value): r for r in metrics.readings if r.state == "bad"}
-        known = self._told or {}
-        fresh = [reading for key, reading in bad.items() if key not in known]
-        new = {(r.signal, r.node, r.value): text for r, text in self._asked_for(fresh, metrics.at)}
-        self._told = {key: text for key, text in {**known, **new}.items() if key in bad}
+        fresh = [reading for key, reading in bad.items() if key not in self._told]
+        with suppress(SourceError):  # an incident does not wait for it; asked again next time
+            new = {(r.signal, r.node, r.value): text for r, text in self._asked_for(fresh, metrics.at, self.details)}
+            self._told = {key: text for key, text in {**self._told, **new}.items() if key in bad}
         return replace(
             metrics,
             readings=tuple(map(self._worded, metrics.readings)),
@@ -155,26 +164,20 @@ class LiveObserver:
             },
         )
 
-    def _asked_for(self, fresh: Sequence[Reading], at: int) -> Iterator[tuple[Reading, str]]:
+    def _asked_for(self, fresh: Sequence[Reading], at: int, details: Details) -> Iterator[tuple[Reading, str]]:
         """One question per signal: now, and for what has passed by then, when it began."""
         for name in sorted({reading.signal for reading in fresh}):
             mine = [reading for reading in fresh if reading.signal == name]
-            told = self._details(name, at)
+            ask = partial(details, self.policy.signals[name], nodes=self._nodes())
+            told = ask(at)
             earlier = {r.since for r in mine if r.node not in told and r.since is not None}
-            before = {since: self._details(name, since) for since in earlier}
+            before = {since: ask(since) for since in earlier}
             for reading in mine:
                 found = told.get(reading.node) or before.get(reading.since or 0, {}).get(reading.node)
                 yield reading, found or reading.text
 
-    def _details(self, name: str, at: int) -> Mapping[str, str]:
-        """Nothing where it cannot be told: the incident does not wait for it."""
-        try:
-            return self.details(self.policy.signals[name], at, self._nodes()) if self.details else {}
-        except SourceError:
-            return {}
-
     def _worded(self, reading: Reading) -> Reading:
-        text = (self._told or {}).get((reading.signal, reading.node, reading.value))
+        text = self._told.get((reading.signal, reading.node, reading.value))
         return replace(reading, text=text) if text and reading.state == "bad" else reading
 
 

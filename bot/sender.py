@@ -153,7 +153,7 @@ class Sender:
         blocks = list(row.blocks) or [text_block(row.text)]
         text = plain(blocks, row.text)
         forms = [
-            (row.text, stamp(blocks, row.block_id)),
+            (row.text or text, stamp(blocks, row.block_id)),
             (text, stamp([text_block(text)], row.block_id)),
             (text, []),
         ]

@@ -45,6 +45,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("action", Action, lambda d: d.key, lambda d: d.end is None),
     Kind("hold", Hold, lambda d: d.id, lambda d: d.released is None),
     Kind("answer", Answer, lambda d: str(d.request), lambda d: False),
+    Kind("digest", ev.DigestPosted, lambda d: d.week, lambda d: True),  # never forgotten: never posted twice
 )
 BY_CLASS = {kind.cls: kind for kind in KINDS}
 BY_NAME = {kind.name: kind for kind in KINDS}
@@ -309,6 +310,10 @@ def _answered(state: State, e: ev.RequestAnswered) -> None:
     state.put(e.answer)
 
 
+def _digest(state: State, e: ev.DigestPosted) -> None:
+    state.put(e)
+
+
 PROJECT: dict[type[ev.Event], Callable[[State, Any], None]] = {
     ev.Started: _started,
     ev.SessionSeen: _session_seen,
@@ -339,4 +344,5 @@ PROJECT: dict[type[ev.Event], Callable[[State, Any], None]] = {
     ev.Paused: _paused,
     ev.Resumed: _resumed,
     ev.RequestAnswered: _answered,
+    ev.DigestPosted: _digest,
 }

@@ -23,9 +23,12 @@ NETWORK_FILESYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs"
 
 
 class Database:
-    """Opens (and migrates) the file. Raises StoreError where SQLite would lose data or cannot be used."""
+    """Opens (and migrates) the file. Raises StoreError where SQLite would lose data or cannot be used.
 
-    def __init__(self, path: Path | str) -> None:
+    durable=False: for a database that is thrown away; what was committed may be lost with the machine.
+    """
+
+    def __init__(self, path: Path | str, *, durable: bool = True) -> None:
         self.path = Path(path)
         _refuse_network_filesystem(self.path)
         self._lock = threading.RLock()
@@ -36,7 +39,7 @@ class Database:
             )
             self._connection.row_factory = sqlite3.Row
             self._connection.execute("pragma journal_mode=wal")
-            self._connection.execute("pragma synchronous=full")
+            self._connection.execute(f"pragma synchronous={'full' if durable else 'off'}")
             with self._lock:
                 migrations.apply(sqlite_utils.Database(self._connection))
         except (sqlite3.Error, OSError) as error:

@@ -24,6 +24,7 @@ FALLBACK = 1_000
 
 _PIECE = SECTION - 100
 _OVERHEAD = 100  # of a section's own JSON, rounded up
+_WORD = re.compile(r"[a-z][a-z0-9_]*")
 _UNSENDABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 _DATE = re.compile(r"<!date\^[^|>]*\|([^>]*)>")
 _MARKUP = re.compile(r"(?<!\w)([*_~])(?=\S)(.{1,200}?)(?<=\S)\1(?!\w)")
@@ -31,9 +32,9 @@ _MARKUP = re.compile(r"(?<!\w)([*_~])(?=\S)(.{1,200}?)(?<=\S)\1(?!\w)")
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """A click comes back as `<action_id> <value>`. confirm: the question asked first; empty = none.
+    """A click comes back as `<action_id> <value>`; the id is one lower-case word. confirm: asked first, if not empty.
 
-    Raises ValueError for an id or value that could not come back whole.
+    Raises ValueError for an id or value that would not come back as it is.
     """
 
     action_id: str
@@ -43,8 +44,10 @@ class Button:
     confirm: str = ""
 
     def __post_init__(self) -> None:
-        if not 0 < len(self.action_id) <= ACTION_ID or not 0 < len(self.value) <= BUTTON_VALUE:
-            raise ValueError(f"button {self.action_id!r}: its id or value is empty or too long")
+        good_id = _WORD.fullmatch(self.action_id) and len(self.action_id) <= ACTION_ID
+        good_value = self.value.isprintable() and 0 < len(self.value.strip()) <= len(self.value) <= BUTTON_VALUE
+        if not good_id or not good_value:
+            raise ValueError(f"button {self.action_id!r} with value {self.value!r}: too long, empty or unprintable")
 
 
 @dataclass(frozen=True, slots=True)

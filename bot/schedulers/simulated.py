@@ -1,5 +1,5 @@
 """A small scheduler of our own behind the same port: for the demo, the tests and the replay. Its clock is turned by
-hand; nodes run one job each, a requeued job starts again after `restart_delay`, lost nodes requeue their job."""
+hand; a requeued job starts again after `restart_delay`, a lost node's job is requeued, as Slurm does it."""
 
 from __future__ import annotations
 
@@ -60,23 +60,37 @@ class SimulatedScheduler:
         self.turn(self.now)
 
     def turn(self, now: int) -> None:
-        """Start what can start by `now`."""
+        """Start what can start by `now`, the longest waiting first."""
         self.now = now
-        for job in list(self.jobs.values()):
-            if job.state == "PENDING" and self.ready.get(job.id, now) <= now:
-                free = [n.name for n in self.nodes.values() if n.up and n.open and not n.gpus_used]
-                if len(free) >= job.node_count:
-                    self._begin(job, tuple(sorted(free)[: job.node_count]))
+        for job in [j for j in self.jobs.values() if j.state == "PENDING"]:
+            if self.ready.get(job.id, now) <= now:
+                able = self._able(job)
+                if len(able) >= job.node_count:
+                    self._begin(job, tuple(sorted(able[: job.node_count])))
+
+    def _able(self, job: Job) -> list[str]:
+        """Nodes with room for the job, the fullest first, so that small jobs share a node and leave others whole."""
+        room = {
+            n.name: (n.gpus or 0) - n.gpus_used
+            for n in self.nodes.values()
+            if n.up and n.open and n.name not in job.excluded
+        }
+        return sorted((n for n, free in room.items() if free >= job.gpus_per_node), key=lambda n: (room[n], n))
 
     def _begin(self, job: Job, nodes: tuple[str, ...]) -> None:
-        self._set(job, "RUNNING", nodes=nodes, start=self.now)
+        self._set(replace(job, why="", begin=None), "RUNNING", nodes=nodes, start=self.now)
         for name in nodes:
-            self._occupy(name, self.gpus)
+            self._use(name, job.gpus_per_node)
 
     def end(self, job: str, state: str, exit_code: str = "") -> None:
         """The run ends: COMPLETED, FAILED, CANCELLED, …"""
         self._free(self.jobs[job])
         self._set(self.jobs[job], state, end=self.now, exit_code=exit_code)
+
+    def forget(self, job: str) -> None:
+        """Long ended: neither the queue nor accounting tells of it any more."""
+        del self.jobs[job]
+        self.ready.pop(job, None)
 
     def requeue(self, job: str, state: str = "REQUEUED", delay: int | None = None) -> None:
         """The present run ends and the next one waits."""
@@ -85,13 +99,20 @@ class SimulatedScheduler:
         self._free(record)
         if latest.alive:
             self._set(record, state, end=self.now)
-        record = self.jobs[job]
+        delay = self.restart_delay if delay is None else delay
         after = Attempt(job, latest.ordinal + 1, "PENDING")
-        self.jobs[job] = replace(record, state="PENDING", submit=self.now, attempts=(*record.attempts, after))
-        self.ready[job] = self.now + (self.restart_delay if delay is None else delay)
+        self.jobs[job] = replace(
+            self.jobs[job],
+            state="PENDING",
+            why="BeginTime" if delay else "Resources",
+            begin=self.now + delay if delay else None,
+            submit=self.now,
+            attempts=(*self.jobs[job].attempts, after),
+        )
+        self.ready[job] = self.now + delay
 
     def lose(self, node: str) -> None:
-        """The node stops answering: its job is requeued by the scheduler itself."""
+        """The node stops answering: its jobs are requeued by the scheduler itself."""
         self.nodes[node] = replace(self.nodes[node], up=False, open=False, state="DOWN")
         for job in [j for j in self.jobs.values() if j.attempts[-1].alive and node in j.attempts[-1].nodes]:
             if job.requeue:
@@ -101,12 +122,19 @@ class SimulatedScheduler:
 
     def hold(self, node: str, holder: Holder) -> None:
         record = self.nodes[node]
-        self.nodes[node] = replace(record, open=False, state=f"{record.state}+DRAIN", holders=(holder,))
+        self.nodes[node] = self._named(replace(record, open=False, holders=(holder,)))
+
+    def unhold(self, node: str) -> None:
+        """Nobody's reason any more; a node that is down stays down."""
+        record = self.nodes[node]
+        self.nodes[node] = self._named(replace(record, open=record.up, holders=()))
 
     def release(self, node: str) -> None:
-        record = self.nodes[node]
-        state = "ALLOCATED" if record.gpus_used else "IDLE"
-        self.nodes[node] = replace(record, up=True, open=True, state=state, holders=())
+        """A person sets it to RESUME: up and open, whatever it was."""
+        self.nodes[node] = self._named(replace(self.nodes[node], up=True, open=True, holders=()))
+
+    def boot(self, node: str) -> None:
+        self.nodes[node] = replace(self.nodes[node], booted=self.now)
 
     def _set(self, job: Job, state: str, **facts: object) -> None:
         latest = replace(job.attempts[-1], state=state, **facts)  # type: ignore[arg-type]
@@ -114,12 +142,19 @@ class SimulatedScheduler:
 
     def _free(self, job: Job) -> None:
         for name in job.attempts[-1].nodes if job.attempts[-1].alive else ():
-            self._occupy(name, 0)
+            self._use(name, -job.gpus_per_node)
 
-    def _occupy(self, node: str, gpus: int) -> None:
+    def _use(self, node: str, gpus: int) -> None:
         record = self.nodes[node]
-        state = record.state if record.holders or not record.up else ("ALLOCATED" if gpus else "IDLE")
-        self.nodes[node] = replace(record, gpus_used=gpus, state=state)
+        self.nodes[node] = self._named(replace(record, gpus_used=record.gpus_used + gpus))
+
+    @staticmethod
+    def _named(node: Node) -> Node:
+        """The state as Slurm spells it."""
+        full = node.gpus_used >= (node.gpus or 0)
+        work = ("ALLOCATED" if full else "MIXED") if node.gpus_used else "IDLE"
+        base = work if node.up else "DOWN"
+        return replace(node, state=f"{base}+DRAIN" if node.holders else base)
 
 
 @dataclass
@@ -158,12 +193,17 @@ class SimulatedGate:
         if record.others:
             return Report(3, {"detail": f"held by {record.others[0].by}", "ours": False})
         tag, _, why = reason.removeprefix("xidbot:").partition(" ")
+        if record.ours:
+            return Report(3, {"detail": f"{node} is held as {record.ours.tag}", "ours": record.ours.tag == tag})
         self.scheduler.hold(node, Holder("xidbot", "xidbot-gate", why, tag, self.scheduler.now))
         return Report(0, {"detail": f"{node} drained"})
 
     def _release(self, argv: Argv) -> Report:
-        self.scheduler.release(argv.operands[0])
-        return Report(0, {"detail": f"{argv.operands[0]} set to RESUME"})
+        node = argv.operands[0]
+        if self.scheduler.nodes[node].ours is None:
+            return Report(3, {"detail": f"{node} is not held by us", "ours": False})
+        self.scheduler.unhold(node)
+        return Report(0, {"detail": f"{node} is released"})
 
     def _requeue(self, argv: Argv) -> Report:
         job, restarts = argv.operands[0], int(argv.operands[2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 from slack_sdk import WebClient
 
@@ -28,7 +28,7 @@ class SlackRoles:
     def __init__(
         self,
         client: WebClient,
-        roles: Mapping[str, Sequence[str] | str],
+        roles: Mapping[str, Collection[str] | str],
         users: Mapping[str, str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -75,5 +75,5 @@ class SlackRoles:
             return GROUP_RETRY, frozenset()
 
 
-def _entries(value: Sequence[str] | str) -> frozenset[str]:
+def _entries(value: Collection[str] | str) -> frozenset[str]:
     return frozenset([value] if isinstance(value, str) else value)

@@ -7,7 +7,6 @@ import os
 import sqlite3
 import stat
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -198,11 +197,6 @@ def executable(path: Path, text: str) -> Path:
     return path
 
 
-def main_message(slack: LocalSlack, tag: str = "") -> Mapping[str, Any] | None:
-    """The channel message of an incident, by its block id."""
-    for message in slack.messages():
-        blocks = message.get("blocks") or [{}]
-        block_id = str(blocks[0].get("block_id", ""))
-        if block_id.endswith(".main") and block_id.startswith(tag):
-            return message
-    return None
+def main_messages(slack: LocalSlack) -> list[dict[str, Any]]:
+    """The channel messages of incidents, known by their block id, oldest first."""
+    return [m for m in slack.messages() if str((m.get("blocks") or [{}])[0].get("block_id", "")).endswith(".main")]

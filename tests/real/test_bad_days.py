@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.bot import BIN, Bot, main_message
+from tests.real.bot import BIN, Bot, main_messages
 from tests.real.exporter import Exporter
 from tests.real.faultproxy import FaultProxy
 from tests.real.prometheus import Prometheus
@@ -94,14 +94,18 @@ def test_slack_refuses_slows_and_drops_and_nothing_is_lost_or_twice(
         proxied.fault("chat.postMessage", status=429, headers={"Retry-After": "1"}, times=2)
         proxied.fault("chat.postMessage", status=503, times=1)
         exporter.xid("node-06", 1, 79)
-        message = eventually(lambda: main_message(slack), within=40, why=f"posted in the end; {bot.tail()}")
+        message = eventually(
+            lambda: next((m for m in main_messages(slack) if "node-06" in m["text"]), None),
+            within=40,
+            why=f"posted in the end; {bot.tail()}",
+        )
         bot.incident("gpu_fault")
         slack.drop_sockets()
         eventually(slack.connected, within=30, why=f"it reconnects; {bot.tail()}")
         assert slack.command(OPERATOR, "/xid", "incidents") < 3
         eventually(lambda: "gpu_fault node-06" in whispers(slack), within=20, why=bot.tail())
-        mains = [m for m in slack.messages() if ".main" in str(m.get("blocks", ""))]
-        assert [m["ts"] for m in mains] == [message["ts"]]
+        mains = [m["ts"] for m in main_messages(slack) if "node-06" in m["text"]]
+        assert mains == [message["ts"]]
     finally:
         bot.stop()
     bot.consistent()

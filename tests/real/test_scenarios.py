@@ -1,4 +1,4 @@
-"""The whole way on real parts: Prometheus sees it, Slack asks, the gate writes, Slurm runs it again, the record says so."""
+"""The whole way on real parts: Prometheus sees, Slack asks, the gate writes, Slurm reruns, the record says so."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.real.bot import BIN, GATE_ACCOUNT, Bot, executable, main_message
+from tests.real.bot import BIN, GATE_ACCOUNT, Bot, executable, main_messages
 from tests.real.exporter import Exporter
 from tests.real.prometheus import Prometheus
 from tests.real.slack import CHANNEL, OPERATOR, VIEWER, LocalSlack
@@ -59,11 +59,11 @@ class Site:
         return run
 
     def message(self, contains: str, within: float = 30) -> dict[str, Any]:
-        def look() -> dict[str, Any] | None:
-            found = main_message(self.slack)
-            return dict(found) if found and contains in str(found["blocks"]) else None
+        why = f"a message shows {contains!r}; {main_messages(self.slack)} {self.bot.tail() if self.bot else ''}"
 
-        why = f"the message shows {contains!r}: {main_message(self.slack)}; {self.bot.tail() if self.bot else ''}"
+        def look() -> dict[str, Any] | None:
+            return next((m for m in main_messages(self.slack) if contains in str(m["blocks"])), None)
+
         return eventually(look, within=within, why=why)
 
 
@@ -147,13 +147,13 @@ def test_c_what_slurm_requeues_itself_is_its_own_recovery(site: Site) -> None:
     assert [link["origin"] for link in recovery["chain"]] == ["scheduler"]
     assert recovery["chain_class"] == "scheduler"
     assert bot.gate_calls() == []
-    mine = [j for j in site.slurm.jobs() if j["name"] == "llm"]
+    mine = [j for j in site.slurm.jobs() if j["name"] == "llm" and j["job_state"] in ("RUNNING", "PENDING")]
     assert [j["job_id"] for j in mine] == [int(run.job)], "no second copy"
 
 
-KILLERS = {
-    "before the gate's call": "kill -9 $PPID; exit 1",
-    "after it and before its event": '"$@" >/dev/null; kill -9 $PPID; exit 1',
+KILLERS = {  # the moment, seen from the call of the gate
+    "before": "kill -9 $PPID; exit 1",
+    "after": '"$@" >/dev/null; kill -9 $PPID; exit 1',
 }
 
 

@@ -66,7 +66,8 @@ class Deliver:
 
 
 @pytest.fixture
-def deliver(tmp_path: Path, chat: SlackChat) -> Iterator[Deliver]:
+def deliver(tmp_path: Path, chat: SlackChat, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deliver]:
+    monkeypatch.setattr("bot.sender.LOOK_AFTER", 0.3)
     deliver = Deliver(tmp_path, chat)
     yield deliver
     deliver.database.close()
@@ -415,6 +416,20 @@ def test_killed_and_restarted(slack: LocalSlack, deliver: Deliver, app: SlackApp
 def test_sockets_reset_by_the_kernel(slack: LocalSlack, app: SlackApp, inbox: Inbox) -> None:
     slack.drop_sockets()
     assert arrives(slack, inbox) < 10
+
+
+def test_slack_asks_for_a_new_socket(slack: LocalSlack, proxy: FaultProxy, app: SlackApp, inbox: Inbox) -> None:
+    """It does so every few hours; the emulator never does."""
+    assert app._socket is not None
+    app._socket.client.enqueue_message('{"type":"disconnect","reason":"refresh_requested"}')
+    eventually(lambda: sum("apps.connections.open" in r.path for r in proxy.requests) == 2, why="a second ticket")
+    assert arrives(slack, inbox) < 5
+    assert len(inbox.requests) == 1
+
+
+def test_one_start_opens_one_socket(proxy: FaultProxy, app: SlackApp) -> None:
+    time.sleep(3 * PING)
+    assert sum("apps.connections.open" in request.path for request in proxy.requests) == 1
 
 
 def test_slack_hangs_and_comes_back(slack: LocalSlack, app: SlackApp, inbox: Inbox) -> None:

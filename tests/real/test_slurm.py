@@ -215,7 +215,7 @@ def test_a_hung_controller_is_unreachable_in_time(slurm: SlurmCluster) -> None:
 def test_a_controller_that_is_not_there_says_so(slurm: SlurmCluster) -> None:
     slurm.stop_controller()
     with pytest.raises(Unreachable) as gone:
-        look(slurm)
+        look(slurm, deadline=3)
     assert "slurm" in str(gone.value) and "scontrol ping" in gone.value.remedy
 
 

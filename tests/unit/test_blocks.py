@@ -249,7 +249,9 @@ def test_a_long_block_id_is_shortened_the_same_way_each_time() -> None:
     assert len(first) <= 255
 
 
-@pytest.mark.parametrize("wrong", [("", "v"), ("a", ""), ("a" * 51, "v"), ("a", "v" * 101)])
+@pytest.mark.parametrize(
+    "wrong", [("", "v"), ("a", " "), ("a" * 51, "v"), ("a", "v" * 101), ("A b", "v"), ("a:b", "v"), ("a", "v\n")]
+)
 def test_a_button_that_could_not_come_back_is_refused(wrong: tuple[str, str]) -> None:
     with pytest.raises(ValueError, match="button"):
         Button(wrong[0], "text", wrong[1])
@@ -269,9 +271,9 @@ ANY = st.text(max_size=200) | st.text(alphabet='`<>&@*\n\\"🔥x ', max_size=200
 LONG = st.builds(lambda text, times: text * times, ANY, st.integers(0, 150))
 BUTTON = st.builds(
     Button,
-    st.text(min_size=1, max_size=50),
+    st.from_regex("[a-z][a-z0-9_]{0,49}", fullmatch=True),
     LONG,
-    st.text(min_size=1, max_size=100),
+    st.text("0123456789.<&@é🔥", min_size=1, max_size=100),
     st.sampled_from(["", "primary", "danger"]),
     LONG,
 )

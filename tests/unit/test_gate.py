@@ -119,6 +119,7 @@ import sys
 from pathlib import Path
 from bot import gate, gate_parts
 gate_parts.CONFIG, gate_parts.OWNER, gate_parts.LOCK_WAIT = Path(sys.argv[1]), int(sys.argv[2]), 20
+gate.NEXT_SECOND = 0
 sys.exit(gate.main(sys.argv[3:]))
 """
 REASON = "xidbot:412.1 GPU 3 lost; review 2026-12-02T09:00Z"
@@ -150,6 +151,7 @@ class Lab:
         monkeypatch.setattr(gate_parts, "CONFIG", self.file)
         monkeypatch.setattr(gate_parts, "OWNER", os.getuid())
         monkeypatch.setattr(gate, "SETTLE", 2.0)
+        monkeypatch.setattr(gate, "NEXT_SECOND", 0.0)
 
     def write(self, **changed: Any) -> None:
         self.settings.update(changed)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetParseError
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.errors import BadReply, UsageError
@@ -84,6 +84,7 @@ parts = st.tuples(st.from_regex(r"[a-z][a-z0-9.-]{0,5}[a-z.-]", fullmatch=True),
 )
 
 
+@settings(deadline=None)
 @given(st.lists(parts, min_size=1, max_size=4).map(",".join))
 def test_the_same_hosts_as_clustershell(text: str) -> None:
     try:
@@ -94,6 +95,7 @@ def test_the_same_hosts_as_clustershell(text: str) -> None:
     assert set(parse_hostlist(text)) == oracle
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_no_text_breaks_it(text: str) -> None:
     try:
@@ -162,6 +164,7 @@ def test_the_nearest_name_is_suggested() -> None:
         parse_targets("zzz", KNOWN)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_only_known_nodes_come_out(text: str) -> None:
     try:

@@ -7,9 +7,11 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from slack_bolt import BoltRequest, BoltResponse
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError
@@ -17,7 +19,10 @@ from slack_sdk.web import SlackResponse
 
 from bot.errors import AuthFailed, BadReply, ConfigError, NoAnswer, RateLimited, Rejected, UsageError
 from bot.model import Request
-from bot.slack import SlackApp, SlackRoles, Tokens, build_app
+from bot.ports import Posted
+from bot.slack import COMMANDS, SlackApp, SlackChat, SlackRoles, Tokens, build_app
+from bot.slack.app import backoff
+from bot.slack.chat import SCOPES
 from bot.slack.client import slack_errors, web_client
 from bot.slack.listeners import NOT_RECORDED, clean, click_request, command_request
 
@@ -138,6 +143,14 @@ def test_another_names_for_the_commands(inbox: Inbox) -> None:
         assert dispatch(app, command("/retry", "session-1")).status == 404
     finally:
         app.stop()
+
+
+def test_the_manifest_has_our_commands_and_scopes() -> None:
+    manifest = yaml.safe_load((Path(__file__).parents[2] / "docs/slack-manifest.yaml").read_text(encoding="utf-8"))
+    assert {command["command"] for command in manifest["features"]["slash_commands"]} == set(COMMANDS)
+    assert set(manifest["oauth_config"]["scopes"]["bot"]) == set(SCOPES)
+    assert manifest["settings"]["socket_mode_enabled"] is True
+    assert manifest["settings"]["interactivity"]["is_enabled"] is True
 
 
 # -- twice -------------------------------------------------------------------------------------------------------------
@@ -309,8 +322,55 @@ def test_retry_after(header: str, wait: float) -> None:
     assert caught.value.retry_after == wait
 
 
+def test_sockets_are_opened_ever_more_rarely() -> None:
+    assert [backoff(failures) for failures in (0, 1, 2, 3, 4, 7, 50)] == [0, 0, 1, 2, 4, 30, 30]
+
+
 def test_the_client_repeats_nothing_by_itself() -> None:
     assert web_client("xoxb-1").retry_handlers == []
+
+
+class History(WebClient):
+    """conversations.history in pages of two."""
+
+    def __init__(self, messages: list[dict[str, Any]]) -> None:
+        super().__init__("xoxb-1", base_url=NOWHERE)
+        self.pages = [messages[at : at + 2] for at in range(0, len(messages), 2)]
+        self.asked: list[dict[str, Any]] = []
+
+    def api_call(self, api_method: str, **more: Any) -> Any:
+        if api_method == "auth.test":
+            return {"ok": True, "user_id": "U0BOT", "bot_id": "B0BOT"}
+        self.asked.append(more["params"])
+        page = int(more["params"].get("cursor", 0))
+        cursor = str(page + 1) if page + 1 < len(self.pages) else ""
+        return {"ok": True, "messages": self.pages[page], "response_metadata": {"next_cursor": cursor}}
+
+
+def posted(ts: str, block_id: str, **who: str) -> dict[str, Any]:
+    return {"ts": ts, "blocks": [{"type": "section", "block_id": block_id}], **who}
+
+
+def test_only_our_own_message_is_found_on_whatever_page() -> None:
+    history = History(
+        [
+            posted("9", "1.1.main", user="U09", bot_id="B-of-another-site"),
+            posted("8", "1.1.main-2", user="U0BOT"),
+            {"ts": "7", "text": "hi", "user": "U02"},
+            posted("6", "1.1.main", bot_id="B0BOT"),
+        ]
+    )
+    chat = SlackChat(history)
+    assert chat.find("C01", "1.1.main", 10_000) == Posted("C01", "6")
+    assert chat.find("C01", "1.1", 10_000) is None
+    assert history.asked[0] == {"channel": "C01", "oldest": "9400", "limit": 200}
+    assert history.asked[1]["cursor"] == "1"
+
+
+def test_pages_without_end_are_an_error() -> None:
+    history = History([posted("9", "x", user="U09")] * 400)
+    with pytest.raises(BadReply, match="pages"):
+        SlackChat(history).find("C01", "1.1.main", 10_000)
 
 
 # -- roles -------------------------------------------------------------------------------------------------------------

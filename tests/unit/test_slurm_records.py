@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.errors import BadReply
@@ -656,6 +656,7 @@ anything = st.recursive(
 field = st.sampled_from(sorted(old()))
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_no_text_breaks_a_parser(text: str) -> None:
     for parse in (parse_nodes, parse_jobs, parse_accounting, parse_reservations):
@@ -666,6 +667,7 @@ def test_no_text_breaks_a_parser(text: str) -> None:
                 continue
 
 
+@settings(deadline=None)
 @given(st.dictionaries(field, anything, max_size=6), st.booleans())
 def test_no_value_breaks_the_queue_or_another_job(changed: dict[str, Any], first: bool) -> None:
     odd, good = {**old(job_id=1), **changed}, old(job_id=77)
@@ -673,12 +675,14 @@ def test_no_value_breaks_the_queue_or_another_job(changed: dict[str, Any], first
     assert one(good) in jobs.values() or "job record 77" in unknown
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted(sacct_row("RUNNING", 1))), anything, max_size=6))
 def test_no_value_breaks_accounting(changed: dict[str, Any]) -> None:
     found, unknown = parse_accounting(json.dumps({"jobs": [{**sacct_row("RUNNING", 1, 1), **changed}]}))
     assert len(found) + len(unknown) in (0, 1)
 
 
+@settings(deadline=None)
 @given(st.text(), st.text())
 def test_what_a_user_writes_changes_nothing_else(name: str, comment: str) -> None:
     seen, plain = one(old(name=name, comment=comment)), one(old())
@@ -686,6 +690,7 @@ def test_what_a_user_writes_changes_nothing_else(name: str, comment: str) -> Non
     assert [getattr(seen, f) for f in facts] == [getattr(plain, f) for f in facts]
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_characters="\r\n\v\f\x1c\x1d\x1e\x85\u2028\u2029")))
 def test_no_reason_changes_another_field(why: str) -> None:
     reason = f"{why} [root@5]"
@@ -695,6 +700,7 @@ def test_no_reason_changes_another_field(why: str) -> None:
     assert seen.holders[0].since == 5
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_only_the_exact_tag_is_ours(why: str) -> None:
     holder = holder_of(f"{why} [root@5]")
