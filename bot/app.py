@@ -26,6 +26,7 @@ from bot.schedulers.hostlist import parse_hostlist
 from bot.sender import Sender
 from bot.sessions import rule_for
 from bot.slack import SlackApp, SlackChat, SlackRoles, Tokens, build_app, web_client
+from bot.slack.files import SlackFiles
 from bot.state import State
 from bot.tick import Told, Watcher, tick
 from commands.run import Services, answer
@@ -116,16 +117,18 @@ class Slack:
 
     inbound: SlackApp
     sender: Sender
+    files: SlackFiles
 
 
 def connect(tokens: Tokens, api_url: str, slots: Slots, inbox: Callable[[Request], None]) -> Slack:
     inbound = build_app(tokens, inbox, base_url=api_url)
-    return Slack(inbound, Sender(slots, SlackChat(web_client(tokens.bot, api_url)), time.time))
+    client = web_client(tokens.bot, api_url)
+    return Slack(inbound, Sender(slots, SlackChat(client), time.time), SlackFiles(client))
 
 
 def answerer(site: Site, roles: Roles) -> Callable[[Request, State, Observation, int], Told]:
     def tell(request: Request, state: State, seen: Observation, now: int) -> Told:
-        reply = answer(request, Services(state, seen, site.policy, roles, now))
+        reply = answer(request, Services(state, seen, site.policy, roles, now, site.config.site.timezone))
         return Told(reply.text, tuple(reply.events), reply.ok)
 
     return tell
@@ -143,7 +146,7 @@ class App:
         self.slack = self._slack() if chat else None
         self.roles = make_roles(site)
         observer = make_observer(site, self.scheduler, self.store)
-        self.watcher = Watcher(self.store, observer, site.policy, answerer(site, self.roles))
+        self.watcher = Watcher(self.store, observer, site.policy, answerer(site, self.roles), site.config.site.timezone)
         self.actor = Actor(self.store, self.scheduler, make_gate(site), self.roles, site.policy)
         self.deliverer = self._deliverer()
         self._wakes: list[Callable[[], None]] = []
@@ -172,6 +175,7 @@ class App:
             channel=slack.channel if slack else "",
             on_call={"on call": slack.on_call, "secondary": slack.secondary} if slack else {},
             send=self.slack.sender.send_due if self.slack else None,
+            files=self.slack.files if self.slack else None,
         )
 
     def _asked(self, request: Request) -> None:

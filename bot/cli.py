@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bot.cli_digest import digest
 from commands import COMMANDS, Command
 
 if TYPE_CHECKING:
@@ -222,3 +223,5 @@ for _command in COMMANDS:
     )(_asker(_command))
     _made.params.append(click.Argument(["words"], nargs=-1, type=click.UNPROCESSED))
     main.add_command(_made)
+
+main.add_command(digest)  # the one that reads and prints; the table's only asks the bot to post

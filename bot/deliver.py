@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from bot import events as ev
 from bot.compose import STORY, answer_card, incident_card, needs_mention, story_card
+from bot.digest_post import Files, Poster, post_digests
 from bot.model import Answer, Incident
 from bot.policy import Policy
 from bot.state import State
@@ -32,6 +33,7 @@ class Deliverer:
     channel: str
     on_call: Mapping[str, str] = field(default_factory=dict)  # "on call" and "secondary" → whom to mention
     send: Callable[[], object] | None = None
+    files: Files | None = None
 
 
 def deliver(deliverer: Deliverer, now: int) -> None:
@@ -41,6 +43,8 @@ def deliver(deliverer: Deliverer, now: int) -> None:
     _want_answers(deliverer, state, now)
     if deliverer.send:
         deliverer.send()
+    # Last, so that a fault in the digest cannot hold up other messages.
+    post_digests(Poster(deliverer.store, deliverer.slots, deliverer.tz, deliverer.channel, deliverer.files), now)
 
 
 def _want_incidents(d: Deliverer, state: State, now: int) -> None:

@@ -81,7 +81,7 @@ class State:
             doc = self._load(BY_CLASS[cls].name, key)
         if doc is None:
             raise KeyError(f"no {cls.__name__} {key}")
-        return cast(T, doc)
+        return doc
 
     def all(self, cls: type[T]) -> list[T]:
         return cast(list[T], list(self.docs[BY_CLASS[cls].name].values()))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bot.decide import decide
+from bot.digest import due_events
 from bot.events import Event, RequestAnswered
 from bot.model import Answer, Observation, Request
 from bot.policy import Policy
@@ -34,6 +35,7 @@ class Watcher:
     observer: Observer
     policy: Policy
     answer: AnswerTo
+    tz: str = "UTC"
 
 
 def tick(watcher: Watcher, now: int) -> Observation:
@@ -41,6 +43,7 @@ def tick(watcher: Watcher, now: int) -> Observation:
     watcher.store.take_lease()
     seen = watcher.observer.observe(now)
     watcher.store.append(decide(watcher.store.state(), seen, watcher.policy))
+    watcher.store.append(due_events(watcher.store, now, watcher.tz))
     for request in watcher.store.inbox():
         _answer(watcher, request, seen, now)
     watcher.store.trim(now)

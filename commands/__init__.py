@@ -81,6 +81,14 @@ COMMANDS: tuple[Command, ...] = (
         "commands.decisions:acknowledge",
     ),
     Command(
+        "digest",
+        "operator",
+        "digest [WEEK]",
+        "digest 2026-W48",
+        "Have a week's digest posted in the channel; the last whole week if none is named.",
+        "commands.digest:post",
+    ),
+    Command(
         "pause",
         "operator",
         "pause [REASON]",

@@ -6,13 +6,12 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from bot.schedulers.hostlist import parse_targets
-
 from bot import events as ev
 from bot.errors import Denied, UsageError
 from bot.fit import fit
 from bot.guards import OVERRIDABLE, Case, ask_guards
 from bot.model import MODES, Action, Cluster, Hold, Session
+from bot.schedulers.hostlist import parse_targets
 from bot.sessions import faulty_nodes, session_state
 from bot.yamlfile import seconds
 from commands import find

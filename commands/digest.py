@@ -13,7 +13,7 @@ def post(asked: Asked) -> Reply:
     if len(asked.words) > 1:
         raise usage("digest")
     services = asked.services
-    tz: str = getattr(services, "tz", "UTC")
+    tz: str = services.tz
     week = week_of(asked.words[0], tz) if asked.words else last_week(services.now, tz)
     if services.now < week.end:
         raise UsageError(f"week {week.name} is not over", f"look at it with `xidbot digest --week {week.name}`")

@@ -27,6 +27,7 @@ class Services:
     policy: Policy
     roles: Roles
     now: int
+    tz: str = "UTC"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -15,12 +13,15 @@ from typing import Any
 from bot.act import act
 from bot.deliver import Deliverer, deliver
 from bot.model import Action, Incident, Recovery
+from bot.outcomes import Chain, chains
+from bot.policy import Policy
 from bot.sandbox.ahead import AheadObserver
 from bot.sandbox.cluster import SimulatedCluster
 from bot.sandbox.metrics import SimulatedCheckpoints, SimulatedMetrics
-from bot.sandbox.parts import ZONE, CountingStore, actor, begin, demo_policy, watched, watcher
-from bot.sandbox.people import OPERATOR, ROLES, VIEWER, People
-from bot.sandbox.slack import CHANNEL, NOWHERE, TOKENS, BoltDesk, SimulatedChat
+from bot.sandbox.parts import STEP, ZONE, DemoStore, actor, begin, demo_database, demo_policy, quiet, watched, watcher
+from bot.sandbox.people import People
+from bot.sandbox.slack import NOWHERE, TOKENS, BoltDesk, SimulatedChat
+from bot.sandbox.workspace.state import ADMIN, CHANNEL, OPERATOR, VIEWER
 from bot.sender import Sender
 from bot.slack import SlackRoles, web_client
 from bot.state import State, fold
@@ -29,24 +30,26 @@ from store.database import Database
 from store.slots import Slots
 
 START = int(datetime(2026, 11, 23, tzinfo=UTC).timestamp())  # a Monday: seven days are one week of the digest
-STEP = 60
 DAY = 86_400
+ROLES = {"admin": [ADMIN], "operator": [OPERATOR], "viewer": [VIEWER]}
+
+Progress = Callable[[int], None]
 
 
-def headless(
-    seed: int, days: int, db: Path | str | None = None, progress: Callable[[int], None] | None = None
-) -> dict[str, Any]:
-    """The same seed and days give the same answer but for `wall_s`. db: keeps the database there; it must not exist
-    yet. progress: called with each simulated second that was reached."""
+def headless(seed: int, days: int, db: Path | str | None = None, progress: Progress | None = None) -> dict[str, Any]:
+    """The same seed and days give the same answer but for `wall_s`. db: keeps the database there. progress: is told how
+    many simulated seconds have passed, once an hour. Raises ConfigError for a database that exists."""
     began = time.perf_counter()
-    with _database(db) as database:
+    with demo_database(db) as database, quiet():
         play = Play(seed, database)
-        for now in range(START, START + days * DAY, STEP):
-            play.turn(now)
-            if progress and now % 3600 == 0:
-                progress(now - START)
-        play.close()
-        told = summary(days, play.state(), play.chat.posts)
+        try:
+            for passed in range(0, days * DAY, STEP):
+                play.turn(START + passed)
+                if progress and passed % 3600 == 0:
+                    progress(passed)
+            told = summary(days, play.state(), play.chat.posts)
+        finally:
+            play.close()
     return {**told, "wall_s": round(time.perf_counter() - began, 3)}
 
 
@@ -56,7 +59,7 @@ class Play:
     def __init__(self, seed: int, database: Database) -> None:
         policy = demo_policy()
         self.cluster = SimulatedCluster(seed, START)
-        self.store = CountingStore(database)
+        self.store = DemoStore(database)
         self.chat = SimulatedChat(now=START)
         self.desk = BoltDesk(self.chat, self.store.ask)
         self.people = People(self.cluster, self.desk, Random(f"{seed}/people"))
@@ -65,11 +68,11 @@ class Play:
         self.actor = actor(self.store, self.cluster, policy, roles)
         slots = Slots(database)
         self._sender = Sender(slots, self.chat, self.chat.clock)
-        mentioned = {"on call": OPERATOR, "secondary": VIEWER}
-        self.deliverer = Deliverer(self.store, slots, policy, ZONE, CHANNEL, mentioned, self._send)
+        calls = {"on call": OPERATOR, "secondary": ADMIN}
+        self.deliverer = Deliverer(self.store, slots, policy, ZONE, CHANNEL, calls, self._send)
         begin(self.store, policy, START)
 
-    def _observer(self, policy: Any) -> AheadObserver:
+    def _observer(self, policy: Policy) -> AheadObserver:
         return AheadObserver(
             SimulatedMetrics(self.cluster),
             self.cluster.scheduler,
@@ -80,7 +83,7 @@ class Play:
         )
 
     def turn(self, now: int) -> None:
-        """The world moves on, then the bot's three loops in order. Messages are looked at when something was recorded."""
+        """The world moves on, then the bot's three loops in order; the third only when there is news."""
         self.chat.now = max(self.chat.now, now)
         self.cluster.turn(now)
         self.people.turn()
@@ -91,7 +94,7 @@ class Play:
             deliver(self.deliverer, now)
 
     def _send(self) -> None:
-        """Until nothing is due: a reply waits for its parent's round."""
+        """Until nothing is due: a reply is due only after its parent was posted."""
         while self._sender.send_due().calls:
             pass
 
@@ -100,41 +103,24 @@ class Play:
         return fold(event for _, event in self.store.events(limit=-1))
 
     def close(self) -> None:
-        """What was clicked is recorded, and nobody holds the lease any more."""
         self.desk.close()
         self.store.drop_lease()
 
 
 def summary(days: int, state: State, messages: int) -> dict[str, Any]:
-    """Incidents are counted by episode, actions when they were done, chains but for those that another incident took
-    over."""
+    """Incidents count by episode, actions when they were done, messages when they were posted, in threads too."""
     incidents = state.all(Incident)
+    kinds = {incident.tag: incident.kind for incident in incidents}
     return {
         "days": days,
         "incidents": len(incidents),
         "messages": messages,
-        "actions": sum(1 for action in state.all(Action) if action.end == "done"),
-        "kinds": dict(sorted(Counter(incident.kind for incident in incidents).items())),
-        "chains": [_chain(r, state) for r in state.all(Recovery) if r.outcome != "moved"],
+        "actions": sum(action.end == "done" for action in state.all(Action)),
+        "kinds": dict(sorted(Counter(kinds.values()).items())),
+        "chains": [_told(chain) for chain in chains(state.all(Recovery), kinds, START + days * DAY)],
     }
 
 
-def _chain(recovery: Recovery, state: State) -> dict[str, Any]:
-    return {
-        "class": recovery.chain_class or "open",
-        "attempts": len(recovery.chain),
-        "regained": recovery.regained is not None,
-        "survived": recovery.survived is not None,
-        "kind": state.get(Incident, recovery.tag).kind,
-    }
-
-
-@contextmanager
-def _database(path: Path | str | None) -> Iterator[Database]:
-    """A kept one is as safe as the bot's own; one that is thrown away need not reach the disk."""
-    with tempfile.TemporaryDirectory(prefix="xidbot-demo-") as folder:
-        database = Database(path) if path else Database(Path(folder) / "demo.db", durable=False)
-        try:
-            yield database
-        finally:
-            database.close()
+def _told(chain: Chain) -> dict[str, Any]:
+    facts = {name: getattr(chain, name) for name in ("attempts", "regained", "survived", "kind")}
+    return {"class": chain.chain_class, **facts}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -12,10 +12,7 @@ from bot.model import Holder
 from bot.sandbox.cluster import RUN_NODES, SimulatedCluster
 from bot.sandbox.faults import HOUR, MINUTE, Deck
 from bot.sandbox.training import JOB
-
-ADMIN, OPERATOR, VIEWER = "U0ALICE", "U0BOB", "U0CAROL"
-NAMES: Mapping[str, str] = {ADMIN: "alice", OPERATOR: "bob", VIEWER: "carol"}
-ROLES: Mapping[str, Collection[str] | str] = {"admin": [ADMIN], "operator": [OPERATOR], "viewer": "*"}
+from bot.sandbox.workspace.state import ADMIN, OPERATOR
 
 ANSWERS = (2 * MINUTE, 14 * MINUTE)  # s from a message to the click
 NOTICES_DEATH = (9 * MINUTE, 20 * MINUTE)  # longer than the bot's own gap between two tries
@@ -39,12 +36,14 @@ class Desk(Protocol):
     """Slack from where people sit."""
 
     def buttons(self) -> Collection[Shown]:
-        """Those that nobody has looked at yet come last; whether to press them is the reader's affair."""
+        """All that stand somewhere now, oldest message first."""
         ...
 
     def click(self, user: str, button: Shown) -> None: ...
 
-    def type(self, user: str, command: str, text: str) -> None: ...
+    def type(self, user: str, line: str) -> None:
+        """A slash command."""
+        ...
 
 
 class People:
@@ -114,15 +113,15 @@ class People:
     def _typed(self, button: Shown | None) -> None:
         """As README says: take the node out if one is known to be bad, then run again."""
         for node in self._suspects():
-            self._desk.type(OPERATOR, "/exclude", f"{node} {self._cluster.trouble.sick[node]}")
-        self._desk.type(OPERATOR, "/retry", f"session-{JOB}")
+            self._desk.type(OPERATOR, f"/exclude {node} {self._cluster.trouble.sick[node]}")
+        self._desk.type(OPERATOR, f"/retry session-{JOB}")
 
     def _by_hand(self, button: Shown | None) -> None:
         """Past the bot, with the scheduler's own commands."""
         scheduler = self._cluster.scheduler
         for node in self._suspects():
             why = self._cluster.trouble.sick[node]
-            scheduler.hold(node, Holder("person", NAMES[ADMIN], why, since=self._cluster.now))
+            scheduler.hold(node, Holder("person", "alice", why, since=self._cluster.now))
         if scheduler.jobs[JOB].state != "PENDING":
             scheduler.requeue(JOB, delay=0)
             self._cluster.run.follow()
@@ -163,6 +162,6 @@ class People:
         self._busy -= {(name, True), (name, False)}
         node = self._cluster.scheduler.nodes[name]
         if node.ours and node.up:
-            self._desk.type(ADMIN, "/xid", f"readmit {name} repaired, dcgmi diag -r 3 passed")
+            self._desk.type(ADMIN, f"/xid readmit {name} repaired, dcgmi diag -r 3 passed")
         elif not node.open:
             self._cluster.scheduler.release(name)

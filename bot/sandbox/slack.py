@@ -11,12 +11,12 @@ from slack_bolt import BoltRequest
 
 from bot.model import Request
 from bot.ports import Posted
-from bot.sandbox.people import NAMES, Shown
+from bot.sandbox.people import Shown
+from bot.sandbox.workspace.state import CHANNEL, TEAM
 from bot.slack import SlackApp, Tokens, build_app
 
 TOKENS = Tokens("xoxb-simulated", "xapp-simulated")
 NOWHERE = "http://127.0.0.1:9/"  # the port that discards: nothing may be asked of it
-CHANNEL, TEAM = "C0DEMO1", "T0DEMO1"
 RECORDED_WITHIN = 10.0  # s of wall time; a listener needs a millisecond
 CALL_TAKES = 1.1  # s; Slack takes about one message a second
 
@@ -86,7 +86,7 @@ class BoltDesk:
         self._dispatch(
             {
                 "type": "block_actions",
-                "user": {"id": user, "username": NAMES[user]},
+                "user": {"id": user},
                 "team": {"id": TEAM},
                 "container": message,
                 "channel": {"id": button.channel},
@@ -95,13 +95,13 @@ class BoltDesk:
             }
         )
 
-    def type(self, user: str, command: str, text: str) -> None:
+    def type(self, user: str, line: str) -> None:
+        command, _, text = line.partition(" ")
         self._dispatch(
             {
                 "command": command,
                 "text": text,
                 "user_id": user,
-                "user_name": NAMES[user],
                 "channel_id": CHANNEL,
                 "team_id": TEAM,
                 "trigger_id": self._moment(),

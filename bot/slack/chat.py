@@ -18,7 +18,7 @@ Block = dict[str, object]
 SKEW = 600  # s that our clock and Slack's may differ when a message is looked up
 PAGES = 50  # of 200 messages
 SCOPES = ("chat:write", "commands", "channels:read", "channels:history", "groups:read", "groups:history",
-          "usergroups:read")  # fmt: skip
+          "usergroups:read", "files:write")  # fmt: skip
 
 
 class SlackChat:

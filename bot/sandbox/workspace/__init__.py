@@ -8,6 +8,7 @@ server.stop()
 """
 
 from bot.sandbox.workspace.errors import Refused
+from bot.sandbox.workspace.memory import remembered
 from bot.sandbox.workspace.server import Server, serve
 from bot.sandbox.workspace.site import slack_site
 from bot.sandbox.workspace.state import (
@@ -25,5 +26,5 @@ from bot.sandbox.workspace.state import (
 
 __all__ = [
     "ADMIN", "BOT", "CHANNEL", "ON_CALL", "OPERATOR", "PEOPLE", "VIEWER", "Message", "Person", "Refused", "Server",
-    "Workspace", "serve", "slack_site",
+    "Workspace", "remembered", "serve", "slack_site",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from bot.sandbox.workspace.errors import Refused
@@ -28,13 +29,19 @@ class File:
 
 
 class Files:
-    def __init__(self) -> None:
+    """keep: told every file whose bytes are there."""
+
+    def __init__(self, keep: Callable[[File], object] = lambda _file: None) -> None:
+        self._keep_it = keep
         self._files: dict[str, File] = {}
 
     def expect(self, name: str) -> File:
-        file = File(f"F{len(self._files) + 1:08d}", name, secrets.token_urlsafe())
+        file = File(f"F{secrets.token_hex(5).upper()}", name, secrets.token_urlsafe())
         self._files[file.id] = file
         return file
+
+    def restore(self, files: Iterable[File]) -> None:
+        self._files |= {file.id: file for file in files}
 
     def receive(self, secret: str, data: bytes) -> File:
         """Raises Refused for an address that nobody was given, or whose bytes are here already."""
@@ -55,5 +62,6 @@ class Files:
         return file
 
     def _keep(self, file: File) -> File:
+        self._keep_it(file)
         self._files[file.id] = file
         return file

@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 
 from bot.model import Role
 from bot.sandbox.workspace.errors import Refused
-from bot.sandbox.workspace.files import Files
+from bot.sandbox.workspace.files import File, Files
 from templates.blocks import Block
 
 TEAM, APP, CHANNEL, ON_CALL = "T0LOCAL", "A0XIDBOT", "C0GPU", "S0ONCALL"
@@ -66,13 +66,15 @@ ADMIN, OPERATOR, VIEWER = (person.id for person in PEOPLE)
 
 @dataclass
 class Workspace:
-    """clock: Unix seconds, gives messages their ts. tz: of the times on the page (None: this machine's)."""
+    """clock: Unix seconds, gives messages their ts. tz: of the times on the page (None: this machine's). keep: told
+    every message and file as it is now, before anybody sees it."""
 
     clock: Callable[[], float] = time.time
     tz: tzinfo | None = None
     name: str = "xidbot"
     channel_name: str = "gpu-incidents"
     people: Sequence[Person] = PEOPLE
+    keep: Callable[[Message | File], object] = lambda _thing: None
     groups: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=lambda: {ON_CALL: ("on-call", (OPERATOR,))})
 
     def __post_init__(self) -> None:
@@ -80,7 +82,7 @@ class Workspace:
         self._messages: dict[str, Message] = {}
         self._watchers: set[Callable[[], object]] = set()
         self._numbers = itertools.count(1)
-        self.files = Files()
+        self.files = Files(self.keep)
         self._last_ts = 0
         self._topic = ""
         self.version = 0
@@ -177,9 +179,19 @@ class Workspace:
             return [message for message in self._messages.values() if not message.deleted]
 
     def _put(self, message: Message) -> Message:
+        numbered = replace(message, version=self.version + 1)
+        self.keep(numbered)
+        self._messages[message.ts] = numbered
         self.version += 1
-        self._messages[message.ts] = numbered = replace(message, version=self.version)
         return numbered
+
+    def restore(self, messages: Sequence[Message], files: Iterable[File]) -> None:
+        """What an earlier workspace kept, oldest first."""
+        for number, message in enumerate(messages, start=1):
+            self._messages[message.ts] = replace(message, version=number)
+        self.version = len(messages)
+        self._last_ts = int(messages[-1].ts.replace(".", "")) if messages else 0
+        self.files.restore(files)
 
     def _new_ts(self) -> str:
         """Later than all before, also when the clock stands still."""
