@@ -59,14 +59,6 @@ def test_wilson_gives_the_published_intervals(hits: int, cases: int, low: float,
     assert found == pytest.approx((low, high), abs=0.005 if low == 0.14 or cases == 10 else 0.00005)
 
 
-def test_wilson_is_scipys() -> None:
-    stats = pytest.importorskip("scipy.stats")
-    for cases in range(1, 40):
-        for hits in range(cases + 1):
-            ci = stats.binomtest(hits, cases).proportion_ci(method="wilson")
-            assert wilson(hits, cases) == pytest.approx((ci.low, ci.high), abs=1e-6)
-
-
 def test_nothing_has_no_interval() -> None:
     assert wilson(0, 0) is None
 

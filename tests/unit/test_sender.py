@@ -537,7 +537,7 @@ def _play(world: World, step: tuple[object, ...]) -> None:
         world.restart()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(STEPS)
 def test_whatever_happens_each_message_is_there_once_and_newest(steps: list[tuple[object, ...]]) -> None:
     with TemporaryDirectory() as folder:
