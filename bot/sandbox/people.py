@@ -135,7 +135,7 @@ class People:
     # -- the nodes -------------------------------------------------------------------------------
 
     def _mind_the_nodes(self) -> None:
-        """What is out of service is repaired, in a hurry when the run waits for it; what is well again is given back."""
+        """What is out of service is repaired, in a hurry when the run waits for it; what is well is given back."""
         short = self._short_of_nodes()
         for name in self._cluster.scheduler.nodes:
             if self._out_of_service(name) and (name, short) not in self._busy:

@@ -55,6 +55,13 @@ class TrainingRun:
         return (self.saves[-1].step or 0) if not running else self._base + running // SECONDS_A_STEP
 
     @property
+    def spoken(self) -> str:
+        """For the line of progress."""
+        if self.stopped_at is not None:
+            return f"stopped at step {self.step:,}"
+        return f"loading step {self.step:,}" if self._cluster.now < self.loaded else f"step {self.step:,}"
+
+    @property
     def stopped_at(self) -> int | None:
         """Since when nothing moves, because it hangs, is dead or waits; None while it runs or loads."""
         if self.latest.alive:

@@ -33,9 +33,8 @@ SOURCE = "prometheus"
 # Prometheus refuses more points per series and asks to decrease the step, which would make it worse (prometheus 1968).
 MAX_POINTS = 11_000
 GPU_LABELS = ("gpu", "UUID")  # MIG rows of one GPU have both in common
-# How far back a save's beginning is looked for while the next one is under way already.
-SAVE_LOOK_BACK = 3600
-SAVE_STEP = 15
+SAVE_LOOK_BACK = 3600  # s in which a save's beginning is looked for while the next one is under way already
+SAVE_STEP = 15  # s between looks where a site's query is no plain selector
 NO_LABEL = "(no node label)"
 
 
@@ -111,11 +110,11 @@ class PrometheusSource:
         for first in range(start, end + 1, step * MAX_POINTS):
             last = min(end, first + step * (MAX_POINTS - 1))
             ask = partial(self._client.custom_query_range, query, _moment(first), _moment(last), str(step))
-            yield from _asked(ask, "values")
+            yield from _asked(ask)
 
     def instant(self, query: str, at: int | None = None) -> list[Series]:
         """The answer at one moment, the server's now if none is given."""
-        return _asked(partial(self._client.custom_query, query, {"time": str(at)} if at else {}), "value")
+        return _asked(partial(self._client.custom_query, query, {"time": str(at)} if at else {}))
 
     def _version(self) -> str:
         """Empty where the server does not tell: VictoriaMetrics, Thanos and Mimir need not."""
@@ -144,11 +143,11 @@ class PrometheusSource:
         return (present[0] if present else NO_LABEL), False
 
 
-def _asked(ask: Callable[[], Any], values: str) -> list[Series]:
+def _asked(ask: Callable[[], Any]) -> list[Series]:
     """Series in numbers. The session has refused every answer that is no data; what is left may still be malformed."""
     try:
-        found = ask()
-        return [(s["metric"], np.array(s[values], dtype=np.float64).reshape(-1, 2)) for s in found]
+        found = [(s["metric"], s["values"] if "values" in s else s["value"]) for s in ask()]
+        return [(labels, np.array(points, dtype=np.float64).reshape(-1, 2)) for labels, points in found]
     except (ValueError, KeyError, TypeError, PrometheusApiClientException) as error:
         raise BadReply(SOURCE, f"an answer that cannot be understood: {type(error).__name__}: {error}") from error
 
@@ -239,7 +238,9 @@ class PrometheusCheckpoints:
         return {name: _positive(p for _, p in self._ask(_for_one(template, name), at, back)) for name in names}
 
     def _ask(self, query: str, at: int, back: int) -> list[Series]:
-        return list(self._metrics.series(query, at - back, at, SAVE_STEP))
+        """What stood at the moment, or every sample since `back` seconds before it."""
+        past = f"{query}[{back}s]" if query.endswith("}") else f"({query})[{back}s:{SAVE_STEP}s]"
+        return self._metrics.instant(past if back else query, at)
 
 
 def _unshared(jobs: Mapping[str, Sequence[str]]) -> list[str]:

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from bot.errors import Unreachable
 from bot.model import Action, Holder, Request
-from tests.scenarios.world import World
-
-Make = Callable[..., World]
-
-
-def running(make: Make, **facts: object) -> World:
-    w = make(**facts)
-    w.session("123")
-    w.run(minutes=1)
-    w.save("123", 100)
-    w.run(minutes=1)
-    return w
+from tests.scenarios.world import Make, running
 
 
 def test_retry_requeues_once_and_is_a_manual_attempt_of_an_open_recovery(world: Make) -> None:

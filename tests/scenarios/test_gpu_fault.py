@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from tests.scenarios.world import World
-
-Make = Callable[..., World]
-
-
-def running(make: Make, **facts: object) -> World:
-    w = make(**facts)
-    w.session("123")
-    w.run(minutes=1)
-    w.save("123", 100)
-    w.run(minutes=1)
-    return w
+from tests.scenarios.world import Make, running
 
 
 def test_approved_fault_is_held_requeued_regained_and_survived(world: Make) -> None:

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from bot.model import Holder, Session
-from tests.scenarios.world import World
+from tests.scenarios.world import Make, World, running
 
-Make = Callable[..., World]
 SOFT = {"hard": False, "evidence": 0.7, "text": "31 remaps in 24 h"}
-
-
-def running(make: Make, **facts: object) -> World:
-    w = make(**facts)
-    w.session("123")
-    w.run(minutes=1)
-    w.save("123", 100)
-    w.run(minutes=1)
-    return w
 
 
 def kinds(w: World) -> list[str]:

@@ -10,7 +10,7 @@ assert w.incident("gpu_fault", "node-01")
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,6 +54,19 @@ NUMBERS = {
     },
     "incidents": {"clean_after": "5m", "precursor_good_after": "10m"},
 }
+
+
+Make = Callable[..., "World"]
+
+
+def running(make: Make, **facts: object) -> World:
+    """A world in which session-123 runs on node-01…04 and has saved at step 100."""
+    w = make(**facts)
+    w.session("123")
+    w.run(minutes=1)
+    w.save("123", 100)
+    w.run(minutes=1)
+    return w
 
 
 class People:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -242,3 +245,57 @@ def test_no_library_can_take_the_deadline_away(session: DeadlineSession) -> None
     """prometheus-api-client mounts its own adapter with its own retries."""
     session.mount("http://", requests.adapters.HTTPAdapter(max_retries=3))
     assert session.get_adapter("http://127.0.0.1/").max_retries.total == 0
+
+
+# -- TLS ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Key and certificate of 127.0.0.1 in one file, signed by itself."""
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl to make a certificate with")
+    file = tmp_path_factory.mktemp("tls") / "server.pem"
+    argv = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run([*argv.split(), "-keyout", file, "-out", f"{file}.crt"], check=True, capture_output=True)
+    file.write_text(file.read_text() + Path(f"{file}.crt").read_text())
+    return file
+
+
+@pytest.fixture
+def tls(certificate: Path) -> Iterator[str]:
+    """Answers each connection of its own accord: /drip never ends."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve_tls, args=(listener, context), daemon=True).start()
+        yield f"https://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def serve_tls(listener: socket.socket, context: ssl.SSLContext) -> None:
+    with suppress(OSError):
+        while True:
+            plain, _ = listener.accept()
+            with suppress(OSError), context.wrap_socket(plain, server_side=True) as peer:
+                asked = peer.recv(65536)
+                peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n")
+                while asked.startswith(b"GET /drip"):
+                    time.sleep(0.05)
+                    peer.sendall(b"X-Drop: 1\r\n")
+                peer.sendall(b"\r\n{}")
+
+
+def test_a_server_is_trusted_by_its_ca(tls: str, certificate: Path) -> None:
+    with DeadlineSession(5, ca_file=certificate) as session:
+        assert session.get(tls).json() == {}
+    with (
+        DeadlineSession(5) as session,
+        pytest.raises(Unreachable, match="certificate verify failed.*check the CA file"),
+    ):
+        session.get(tls)
+
+
+def test_the_deadline_holds_under_tls(tls: str, certificate: Path) -> None:
+    with DeadlineSession(DEADLINE, ca_file=certificate) as session:
+        in_time(lambda: session.get(f"{tls}/drip"))

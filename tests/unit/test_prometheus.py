@@ -43,12 +43,13 @@ class Canned(DeadlineSession):
         return response
 
     def _data(self, answer: Answer, url: str) -> bytes:
-        many = url.endswith("query_range")
+        query = self.asked[-1]["query"]
+        many = url.endswith("query_range") or query.endswith("]")
         rows = [
             {"metric": labels, "values": list(points.items())}
             if many
-            else {"metric": labels, "value": list(points.items())[-1]}
-            for labels, points in answer(self.asked[-1]["query"])
+            else {"metric": labels, "value": [AT, points[AT]]}
+            for labels, points in answer(query)
         ]
         return json.dumps({"status": "success", "data": {"result": rows}}).encode()
 
@@ -263,7 +264,7 @@ JOBS = {"9041": ("9041", "solar-102b", "session-123")}
 
 def saves(gauges: Mapping[str, Sequence[Series]], jobs: Mapping[str, Sequence[str]] = JOBS) -> list[Checkpoint]:
     def answer(query: str) -> Sequence[Series]:
-        metric, names = re.fullmatch(r'(\w+){job=~"(.*)"}', query).groups()  # type: ignore[union-attr]
+        metric, names = re.fullmatch(r'(\w+){job=~"(.*)"}(?:\[3600s])?', query).groups()  # type: ignore[union-attr]
         wanted = names.replace("\\\\", "").split("|")
         return [row for row in gauges.get(metric, []) if row[0]["job"] in wanted]
 

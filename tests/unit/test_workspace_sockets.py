@@ -141,12 +141,11 @@ def test_a_stranger(server: Server) -> None:
         server.type("U404", "/xid")
 
 
-def test_slack_asks_to_connect_anew(server: Server, app: SlackApp, inbox: Inbox) -> None:
-    for number in range(1, 4):
-        server.disconnect("warning")
-        until(lambda: server.connected == 1)
-        assert server.type(OPERATOR, "/xid incidents")
-        assert inbox.next(number).text == "incidents"
+def test_slack_asks_the_bot_to_connect_anew(server: Server, app: SlackApp, inbox: Inbox) -> None:
+    server.disconnect("warning")
+    until(lambda: server.connected == 1 and app.connected, within=15)
+    assert server.type(OPERATOR, "/xid incidents")
+    assert inbox.next().text == "incidents"
 
 
 # -- nobody acknowledges -----------------------------------------------------------------------------------------------
@@ -266,6 +265,18 @@ def test_an_envelope_goes_to_exactly_one_connection(server: Server, wires: Calla
         wire.ack(wire.read())
         assert typing.done()
     assert first.idle() and second.idle()
+
+
+def test_slack_asks_to_connect_anew(server: Server, wires: Callable[[], Wire]) -> None:
+    old = wires()
+    server.disconnect("refresh_requested")
+    assert (old.read()["reason"], server.connected) == ("refresh_requested", 0)
+    with pytest.raises((ValueError, websocket.WebSocketConnectionClosedException)):
+        old.read()
+    new = wires()
+    typing = Typing(server)
+    new.ack(new.read())
+    assert typing.done()
 
 
 def test_who_goes_without_an_ack_leaves_the_envelope_to_another(server: Server, wires: Callable[[], Wire]) -> None:

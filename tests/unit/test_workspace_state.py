@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bot.sandbox.workspace import ADMIN, BOT, OPERATOR, VIEWER, Refused, Workspace
+from bot.sandbox.workspace import ADMIN, BOT, OPERATOR, VIEWER, Refused, Workspace, render
 from bot.sandbox.workspace.content import checked
 from bot.sandbox.workspace.files import Files
 from templates.blocks import Button, Card, card_blocks
@@ -140,6 +142,26 @@ def test_how_long_a_text_may_be() -> None:
     assert len(checked({"text": "x" * 50_000})[0]) == 40_000
     with pytest.raises(Refused, match="msg_too_long"):
         checked({"text": "x" * 4_001}, 4_000)
+
+
+WORDS = st.sampled_from(
+    ["type", "text", "section", "actions", "elements", "button", "mrkdwn", "plain_text", "context", "image", "confirm",
+     "alt_text", "image_url", "slack_file", "id", "action_id", "block_id", "value", "fields", "accessory", "style", "x"]
+)  # fmt: skip
+JSON = st.recursive(
+    WORDS | st.none() | st.booleans() | st.integers(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=5),
+    max_leaves=12,
+)
+
+
+@given(st.lists(st.dictionaries(WORDS, JSON, max_size=5), max_size=3))
+def test_whatever_is_sent_is_refused_or_can_be_shown(sent: list[dict[str, object]]) -> None:
+    try:
+        _, blocks = checked({"text": "x", "blocks": sent})
+    except Refused:
+        return
+    render.blocks(blocks or [], render.Reader())
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -29,7 +29,10 @@ def checked(given: Mapping[str, object], limit: int = 0) -> tuple[str, list[Bloc
 def _check_blocks(blocks: list[Block]) -> None:
     if size(blocks) > TOTAL_LIMIT:
         raise Refused("msg_blocks_too_long")
-    problems = validate(blocks)
+    typeless = [
+        f"block {i}: its type is no text" for i, block in enumerate(blocks) if not isinstance(block.get("type"), str)
+    ]
+    problems = typeless or validate(blocks)
     if problems:
         raise Refused("invalid_blocks", problems)
 

@@ -1,4 +1,4 @@
-"""The workspace across restarts. Every change is a line in a file; each start writes the file anew with what still counts.
+"""The workspace across restarts: every change is a line in a file, which each start writes anew with what still counts.
 
 Without it a restarted bot would edit messages that nobody can see any more.
 """

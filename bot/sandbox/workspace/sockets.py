@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
 from collections import deque
@@ -32,6 +33,10 @@ class Connection:
             await self.socket.send_text(json.dumps(frame))
         except (WebSocketDisconnect, RuntimeError):
             self.close()
+
+    async def hang_up(self) -> None:
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # the app was faster
+            await self.socket.close()
 
     def close(self) -> None:
         if not self.gone.done():
@@ -141,11 +146,11 @@ class Sockets:
         return None
 
     async def disconnect(self, reason: str) -> None:
-        """Asks the app to connect anew, as Slack does now and then. The old connections get no envelope any more."""
-        leaving = list(self._open)
-        for connection in leaving:
-            await connection.send(_disconnect(reason))
+        """Asks the app to connect anew and closes the old connections, as Slack does now and then."""
+        for connection in list(self._open):
             self._forget(connection)
+            await connection.send(_disconnect(reason))
+            await connection.hang_up()
 
 
 def _disconnect(reason: str) -> Payload:
