@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install test lint fix lock
+.PHONY: install demo test lint fix lock
 
 install: $(BIN)/xidbot
 
@@ -11,6 +11,9 @@ $(BIN)/xidbot: requirements-dev.txt pyproject.toml
 	$(BIN)/pip install --quiet --require-hashes -r requirements-dev.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
+
+demo: install
+	$(BIN)/xidbot demo
 
 test: install
 	tests/run

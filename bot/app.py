@@ -15,7 +15,7 @@ from bot.act import Actor, act
 from bot.clock import Clock
 from bot.config import Config, load, secret
 from bot.deliver import Deliverer, deliver
-from bot.errors import XidbotError
+from bot.errors import ConfigError, XidbotError
 from bot.events import Started
 from bot.loops import Loop
 from bot.model import Job, Observation, Request
@@ -103,11 +103,28 @@ def watched(state: State) -> Mapping[str, Sequence[str]]:
     return {job: (job, session.job_name, session.name) for session in state.live_sessions() for job in session.jobs}
 
 
-def make_roles(site: Site) -> Roles:
+def slack_tokens(site: Site) -> Tokens | None:
+    """None when none is given. Raises ConfigError for an empty one, for one without the other, and for tokens that the
+    site file has no channel for."""
+    slack = site.config.slack
+    bot = secret("SLACK_BOT_TOKEN", slack.bot_token_file if slack else None)
+    app = secret("SLACK_APP_TOKEN", slack.app_token_file if slack else None)
+    if bot is None and app is None:
+        return None
+    if bot is None or app is None:
+        missing = "SLACK_BOT_TOKEN" if bot is None else "SLACK_APP_TOKEN"
+        raise ConfigError(f"Slack needs both tokens; {missing} is missing")
+    if slack is None:
+        raise ConfigError(
+            f"{site.path}: slack: missing", "the tokens are there; name the channel: slack: {channel: C…}"
+        )
+    return Tokens(bot, app)
+
+
+def make_roles(site: Site, tokens: Tokens | None) -> Roles:
     """User groups need a token; without one their members are nobody."""
     slack = site.config.slack
-    token = secret("SLACK_BOT_TOKEN", slack.bot_token_file if slack else None) or ""
-    client = web_client(token, slack.api_url if slack else "")
+    client = web_client(tokens.bot if tokens else "", slack.api_url if slack else "")
     return SlackRoles(client, slack.roles.model_dump() if slack else {}, slack.users if slack else {})
 
 
@@ -137,14 +154,16 @@ def answerer(site: Site, roles: Roles) -> Callable[[Request, State, Observation,
 class App:
     """A bot ready to run: three loops over one log. Raises ConfigError, StoreError, AuthFailed."""
 
-    def __init__(self, site: Site, db: str | None = None, *, chat: bool = True) -> None:
+    def __init__(self, site: Site, db: str | None = None, tokens: Tokens | None = None) -> None:
+        """tokens None: nothing is connected, messages only wait."""
         self.site = site
         self.store = open_store(site, db)
         self.store.take_lease()
         self.slots = Slots(self.store.database)
         self.scheduler = make_scheduler(site)
-        self.slack = self._slack() if chat else None
-        self.roles = make_roles(site)
+        slack = site.config.slack
+        self.slack = connect(tokens, slack.api_url, self.slots, self._asked) if tokens and slack else None
+        self.roles = make_roles(site, tokens)
         observer = make_observer(site, self.scheduler, self.store)
         self.watcher = Watcher(self.store, observer, site.policy, answerer(site, self.roles), site.config.site.timezone)
         self.actor = Actor(self.store, self.scheduler, make_gate(site), self.roles, site.policy)
@@ -154,16 +173,6 @@ class App:
         self._error: XidbotError | None = None
 
     # -- parts -----------------------------------------------------------------------------------
-
-    def _slack(self) -> Slack | None:
-        """The connection to Slack; None when no token is given, said aloud."""
-        slack = self.site.config.slack
-        bot = secret("SLACK_BOT_TOKEN", slack.bot_token_file if slack else None)
-        app = secret("SLACK_APP_TOKEN", slack.app_token_file if slack else None)
-        if slack is None or bot is None or app is None:
-            log.warning("no Slack tokens: messages only wait in the database; `xidbot incidents` shows what is open")
-            return None
-        return connect(Tokens(bot, app), slack.api_url, self.slots, self._asked)
 
     def _deliverer(self) -> Deliverer:
         slack = self.site.config.slack

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from bot.cli_demo import demo
 from bot.cli_digest import digest
 from commands import COMMANDS, Command
 
 if TYPE_CHECKING:
     from bot.app import Site
+    from bot.slack import Tokens
     from store.store import Store
 
 WAIT_FOR_ANSWER = 15.0  # s; a round takes at most one step and a hanging scheduler's deadline
@@ -68,13 +71,30 @@ def run(ctx: click.Context) -> None:
     from bot.clock import LiveClock
 
     _logging(ctx)
-    app = App(_site(ctx), ctx.obj["db"])
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: app.stop())
-    try:
-        app.run(LiveClock())
-    finally:
-        app.close()
+    with _connected(_site(ctx)) as (site, tokens):
+        app = App(site, ctx.obj["db"], tokens)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: app.stop())
+        try:
+            app.run(LiveClock())
+        finally:
+            app.close()
+
+
+@contextmanager
+def _connected(site: Site) -> Iterator[tuple[Site, Tokens]]:
+    """Slack with the site's tokens; without any the local workspace, said aloud."""
+    from bot.app import slack_tokens
+
+    tokens = slack_tokens(site)
+    if tokens:
+        yield site, tokens
+        return
+    from bot.sandbox.run import local_workspace
+
+    with local_workspace(site) as (local, tokens, url):
+        click.echo(f"no Slack tokens: a local workspace stands in for Slack at {url}", err=True)
+        yield local, tokens
 
 
 @main.command()
@@ -86,7 +106,7 @@ def tick(ctx: click.Context) -> None:
     from bot.app import App
 
     _logging(ctx)
-    app = App(_site(ctx), ctx.obj["db"], chat=False)
+    app = App(_site(ctx), ctx.obj["db"])
     try:
         seen = app.once(int(time.time()))
         unread = [s for s in seen.sources if s.problem]
@@ -225,3 +245,4 @@ for _command in COMMANDS:
     main.add_command(_made)
 
 main.add_command(digest)  # the one that reads and prints; the table's only asks the bot to post
+main.add_command(demo)

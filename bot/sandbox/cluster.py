@@ -23,9 +23,9 @@ KEPT = 2 * 86_400  # s of the record: the longest look back of a signal is a day
 
 class SimulatedCluster:
     """`turn` moves it on. The rest of the sandbox reads `scheduler`, `run`, `record` and `trouble`, and changes the
-    cluster as people and the gate do: through the scheduler."""
+    cluster as people and the gate do: through the scheduler. calm: nothing goes wrong by itself."""
 
-    def __init__(self, seed: int, start: int) -> None:
+    def __init__(self, seed: int, start: int, *, calm: bool = False) -> None:
         self.now = start - HISTORY
         self.record = Record()
         self.scheduler = SimulatedScheduler(name=NAME, gpus=GPUS, now=self.now)
@@ -33,10 +33,12 @@ class SimulatedCluster:
         self.gate = SimulatedGate(self.scheduler)
         self._agenda: list[tuple[int, int, Callable[[], None]]] = []
         self._entries = 0
-        self.trouble = Trouble(self, Random(f"{seed}/trouble"), start)
+        self.trouble = Trouble(self, Random(f"{seed}/trouble"))
         self.run = TrainingRun(self, Random(f"{seed}/training"), RUN_NODES)
         SmallJobs(self, Random(f"{seed}/jobs"))
         self.turn(start)
+        if not calm:
+            self.trouble.begin()
 
     def later(self, seconds: int, do: Callable[[], None]) -> None:
         self.at(self.now + seconds, do)

@@ -50,7 +50,7 @@ class Struck:
 class Trouble:
     """`sick` are the nodes that no run survives on, with what they have; `struck` is all that ever happened."""
 
-    def __init__(self, cluster: SimulatedCluster, dice: Random, start: int) -> None:
+    def __init__(self, cluster: SimulatedCluster, dice: Random) -> None:
         self.cluster, self.dice = cluster, dice
         self.lemons = tuple(dice.sample(sorted(cluster.scheduler.nodes)[:-LEMONS], LEMONS))
         self.sick: dict[str, str] = {}
@@ -58,10 +58,12 @@ class Trouble:
         self.doomed = 0  # reruns that will die whatever node they run on
         self._hurts = Deck(HURTS, dice, first=("bus", bus_hang))
         self._nuisances = Deck(MERE_NUISANCES, dice)
-        cluster.at(start + FIRST, self._hurt)
-        cluster.at(start + dice.randint(2 * HOUR, 8 * HOUR), self._disturb)
 
     # -- when ------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self.cluster.later(FIRST, self._hurt)
+        self.cluster.later(self.dice.randint(2 * HOUR, 8 * HOUR), self._disturb)
 
     def _hurt(self) -> None:
         if self.cluster.run.runs_for() < SETTLED:
@@ -91,7 +93,7 @@ class Trouble:
         self.cluster.record.mark("xid", node, self.cluster.now, code, self.dice.randrange(8))
 
     def kill_run(self, seconds: int = 20) -> None:
-        """The ranks notice within the scrape in which the Xid shows: both are seen together."""
+        """The ranks notice at once: as a rule the bot sees both in one look, and the run is dead by then."""
         attempt = self.cluster.run.attempt
         self.cluster.later(seconds, lambda: self._kill(attempt))
 

@@ -444,6 +444,10 @@ def test_checkpoints_of_a_trainer_through_its_restarts(prom: Prometheus, exporte
     exported(step=100, started_timestamp=begin, completed_timestamp=begin + 10)
     first = (100, int(begin), int(begin + 10))
     eventually(lambda: newest() == first)
+    totals = CheckpointGauges(**{name: f"max({query})" for name, query in CheckpointGauges().model_dump().items()})
+    summed = PrometheusCheckpoints(source_of(prom.url), totals)
+    found = eventually(lambda: summed.checkpoints(int(time.time()), {"9041": ("9041",)}))
+    assert (found[0].step, found[0].completed) == (first[0], first[2]), "also where the label does not survive"
     exported(step=100, started_timestamp=begin + 20, completed_timestamp=begin + 10)
     eventually(lambda: prom.value("train_checkpoint_started_timestamp") == pytest.approx(begin + 20, abs=0.01))
     assert newest() == first, "the next one is under way"

@@ -15,6 +15,7 @@ from slack_sdk.errors import SlackApiError
 from bot.errors import ConfigError
 from bot.sandbox.workspace import ADMIN, BOT, CHANNEL, ON_CALL, OPERATOR, VIEWER, Server, Workspace, serve, slack_site
 from bot.slack import SlackChat, SlackRoles, Tokens
+from bot.slack.files import SlackFiles
 from templates.blocks import Button, Card, card_blocks
 from templates.validate import validate
 
@@ -215,6 +216,14 @@ def test_a_chart_is_uploaded_and_shared(server: Server, client: WebClient) -> No
     )
     with urllib.request.urlopen(f"{server.url}files/{message.files[0]}") as answer:
         assert (answer.read(), answer.headers["Content-Type"]) == (PNG, "image/png")
+
+
+def test_our_own_adapter_uploads_charts_and_finds_them(server: Server, client: WebClient) -> None:
+    files, main = SlackFiles(client), str(client.chat_postMessage(channel=CHANNEL, text="Digest")["ts"])
+    files.upload(CHANNEL, main, [("lost.png", "GPU-hours lost", PNG), ("regained.png", "Time to regained", PNG)])
+    assert files.find(CHANNEL, main, ["lost.png", "regained.png"])
+    assert not files.find(CHANNEL, main, ["other.png"])
+    assert len(server.workspace.replies(main)) == 1
 
 
 def test_an_upload_goes_to_its_own_address_only(server: Server, client: WebClient) -> None:

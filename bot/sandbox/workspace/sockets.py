@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import secrets
 from collections import deque
@@ -33,10 +32,6 @@ class Connection:
             await self.socket.send_text(json.dumps(frame))
         except (WebSocketDisconnect, RuntimeError):
             self.close()
-
-    async def hang_up(self) -> None:
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # the app was faster
-            await self.socket.close()
 
     def close(self) -> None:
         if not self.gone.done():
@@ -146,11 +141,11 @@ class Sockets:
         return None
 
     async def disconnect(self, reason: str) -> None:
-        """Asks the app to connect anew and closes the old connections, as Slack does now and then."""
+        """Asks the app to connect anew, as Slack does now and then. Old connections get no envelope any more; it is for
+        the app to close them."""
         for connection in list(self._open):
             self._forget(connection)
             await connection.send(_disconnect(reason))
-            await connection.hang_up()
 
 
 def _disconnect(reason: str) -> Payload:
