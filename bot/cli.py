@@ -71,7 +71,7 @@ def run(ctx: click.Context) -> None:
     from bot.clock import LiveClock
 
     _logging(ctx)
-    with _connected(_site(ctx)) as (site, tokens):
+    with _connected(_site(ctx), ctx.obj["db"]) as (site, tokens):
         app = App(site, ctx.obj["db"], tokens)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: app.stop())
@@ -82,7 +82,7 @@ def run(ctx: click.Context) -> None:
 
 
 @contextmanager
-def _connected(site: Site) -> Iterator[tuple[Site, Tokens]]:
+def _connected(site: Site, db: str | None) -> Iterator[tuple[Site, Tokens]]:
     """Slack with the site's tokens; without any the local workspace, said aloud."""
     from bot.app import slack_tokens
 
@@ -92,7 +92,7 @@ def _connected(site: Site) -> Iterator[tuple[Site, Tokens]]:
         return
     from bot.sandbox.run import local_workspace
 
-    with local_workspace(site) as (local, tokens, url):
+    with local_workspace(site, db) as (local, tokens, url):
         click.echo(f"no Slack tokens: a local workspace stands in for Slack at {url}", err=True)
         yield local, tokens
 

@@ -21,7 +21,7 @@ def approve(asked: Asked) -> Reply:
     _check_guards(asked, plan)
     draft = Draft(asked.services.state, asked.services.now, asked.services.policy.hash)
     plans.approve(draft, plan, "approved", asked.request.user, asked.services.policy)
-    steps = ", then ".join(f"{a.step.replace('_', ' ')} {a.target}" for a in plan.actions)
+    steps = ", then ".join(plans.spoken(a) for a in plan.actions)
     return Reply(f"Approved plan {plan.id}: {steps}.", draft.events)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from bot.app import Site
@@ -13,10 +14,10 @@ from bot.slack import Tokens
 
 
 @contextmanager
-def local_workspace(site: Site) -> Iterator[tuple[Site, Tokens, str]]:
+def local_workspace(site: Site, db: str | None) -> Iterator[tuple[Site, Tokens, str]]:
     """The site with the workspace as its Slack, the workspace's tokens, and the page's address."""
     config = site.config
-    path = config.site.database.with_suffix(".workspace.jsonl")
+    path = Path(db or config.site.database).with_suffix(".workspace.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
     server = serve(remembered(path, ZoneInfo(config.site.timezone)))
     try:

@@ -127,6 +127,8 @@ class SlackApp:
         )
         client = handler.client
         client.auto_reconnect_enabled = client.default_auto_reconnect_enabled = False
+        # The SDK's way, taken when Slack asks for a new socket, leaves its reader on the closed one for 10 s.
+        client.connect_to_new_endpoint = lambda force=False: self._anew()
         client.on_open_listeners.append(lambda _session: self._heard())
         client.on_message_listeners.append(lambda _session, _message: self._heard())
         client.on_close_listeners.append(self._closed)
@@ -158,6 +160,10 @@ class SlackApp:
         session, self._socket.client.current_session = self._socket.client.current_session, None
         if session is not None:
             _hang_up(session)
+
+    def _anew(self) -> None:
+        self._drop()
+        self._wake.set()
 
     def _closed(self, session: websocket.WebSocketApp) -> None:
         if self._socket is not None and session is self._socket.client.current_session:

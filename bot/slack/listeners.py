@@ -36,7 +36,8 @@ def command_request(body: Mapping[str, Any], word: str, at: int) -> Request:
 
 
 def click_request(body: Mapping[str, Any], at: int) -> Request:
-    """A click as a Request: `approve 412.1.1`. Its thread is the one under the message that holds the button.
+    """A click as a Request: `approve 412.1.1`. Its thread is the one that holds the button, if one does: an
+    ephemeral answer in a thread that nobody has open would go unseen.
 
     The same click delivered again (no ack in 3 s) has the same action_ts; a second click has another one.
     """
@@ -52,7 +53,7 @@ def click_request(body: Mapping[str, Any], at: int) -> Request:
         source="slack",
         dedupe=f"click:{user}:{action.get('action_ts') or uuid4().hex}:{action_id}:{value}",
         channel=str(channel),
-        thread=str(container.get("thread_ts") or message.get("thread_ts") or ts),
+        thread=str(container.get("thread_ts") or message.get("thread_ts") or ""),
         response_url=str(body.get("response_url") or ""),
         facts={"message": ts},
     )

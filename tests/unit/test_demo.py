@@ -111,21 +111,17 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_network")
-def test_the_same_seed_tells_the_same_without_any_socket() -> None:
-    first, again, other = headless(11, 1), headless(11, 1), headless(12, 1)
-    keys = {"days", "incidents", "messages", "actions", "kinds", "chains", "wall_s"}
-    assert set(first) == keys and first["wall_s"] > 0
-    for told in (first, again, other):
-        del told["wall_s"]
-    assert first == again != other
-
-
-def test_progress_is_told_by_the_hour_and_a_database_is_kept_once(tmp_path: Path) -> None:
-    passed: list[int] = []
-    headless(1, 1, tmp_path / "kept.db", passed.append)
-    assert passed == list(range(0, DAY, 3600)) and check(tmp_path / "kept.db") == []
+def test_the_same_seed_tells_the_same_without_any_socket(tmp_path: Path) -> None:
+    kept, passed = tmp_path / "kept.db", list[int]()
+    done = CliRunner().invoke(demo, ["--headless", "--seed", "11", "--days", "1", "--json", "--db", str(kept)])
+    assert done.exit_code == 0, done.output
+    first, again = json.loads(done.stdout), headless(11, 1, progress=passed.append)
+    assert set(first) == {"days", "incidents", "messages", "actions", "kinds", "chains", "wall_s"}
+    assert first.pop("wall_s") > 0 and again.pop("wall_s") > 0
+    assert first == again and first["days"] == 1 and first["incidents"] > 1
+    assert check(kept) == [] and passed == list(range(0, DAY, 3600))
     with pytest.raises(ConfigError, match="exists already"):
-        headless(1, 1, tmp_path / "kept.db")
+        headless(11, 1, kept)
 
 
 def test_the_world_around_the_bot_costs_little_beside_deciding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,14 +147,18 @@ def test_the_world_around_the_bot_costs_little_beside_deciding(monkeypatch: pyte
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_prints_json_alone_or_says_it_in_words(tmp_path: Path) -> None:
-    kept = tmp_path / "kept.db"
-    done = CliRunner().invoke(demo, ["--headless", "--seed", "2", "--days", "1", "--json", "--db", str(kept)])
-    assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert told["days"] == 1 and kept.exists()
-    spoken = CliRunner().invoke(demo, ["--headless", "--seed", "2", "--days", "1"])
-    assert f"{told['incidents']} incidents: " in spoken.stdout and "1 simulated days in " in spoken.stdout
+def test_without_json_it_says_it_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = {"class": "automated", "attempts": 2, "regained": True, "survived": False, "kind": "gpu_fault"}
+    told = {"days": 2, "incidents": 3, "messages": 9, "actions": 4, "kinds": {"blind": 1, "gpu_fault": 2},
+            "chains": [chain, chain], "wall_s": 1.25}  # fmt: skip
+    monkeypatch.setattr("bot.sandbox.demo.headless", lambda *given: told)
+    done = CliRunner().invoke(demo, ["--headless", "--days", "2"])
+    assert done.stdout.splitlines() == [
+        "2 simulated days in 1.2 s",
+        "3 incidents: 1 blind, 2 gpu_fault",
+        "9 messages, 4 actions",
+        "automated: 2 chains, 4 attempts, 2 regained, 0 survived",
+    ]
 
 
 @pytest.mark.parametrize("wrong", [["--days", "0"], ["--speed", "0"], ["--seed", "x"]])
@@ -208,7 +208,7 @@ def test_it_runs_fast_until_somebody_is_needed_and_on_after_the_click(running: L
 
 
 def test_what_is_typed_in_the_page_is_answered_at_once(running: LiveDemo) -> None:
-    running.look()
+    look(running, lambda: running.server.connected)
     assert running.server.type(OPERATOR, "/xid help")
     look(running, lambda: any("/retry SESSION" in m.text for m in running.server.workspace.whispers(OPERATOR)))
 

@@ -116,7 +116,7 @@ def test_a_command_becomes_a_request(app: SlackApp, inbox: Inbox, name: str, tex
 def test_a_click_becomes_a_request(app: SlackApp, inbox: Inbox) -> None:
     assert dispatch(app, click()).status == 200
     (request,) = inbox.wait()
-    assert (request.text, request.user, request.channel, request.thread) == ("approve 412.1.1", "U02", "C01", "17.1")
+    assert (request.text, request.user, request.channel, request.thread) == ("approve 412.1.1", "U02", "C01", "")
     assert request.dedupe == "click:U02:99.1:approve:412.1.1"
     assert request.facts == {"message": "17.1"}
 
