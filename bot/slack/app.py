@@ -128,7 +128,7 @@ class SlackApp:
         client = handler.client
         client.auto_reconnect_enabled = client.default_auto_reconnect_enabled = False
         # The SDK's way, taken when Slack asks for a new socket, leaves its reader on the closed one for 10 s.
-        client.connect_to_new_endpoint = lambda force=False: self._anew()
+        client.connect_to_new_endpoint = lambda force=False: self._anew()  # type: ignore[method-assign]
         client.on_open_listeners.append(lambda _session: self._heard())
         client.on_message_listeners.append(lambda _session, _message: self._heard())
         client.on_close_listeners.append(self._closed)

