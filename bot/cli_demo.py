@@ -25,7 +25,7 @@ DAY = 86_400
 @click.option("--json", "as_json", is_flag=True, help="Headless: the figures as one JSON object.")
 @click.option("--db", metavar="FILE", help="Keep the database there; it must not exist yet.")
 @click.option(
-    "--speed", type=click.FloatRange(1, 600), default=60, show_default=True, help="Simulated seconds a second."
+    "--speed", type=click.FloatRange(1, 600), default=60, show_default=True, help="Simulated seconds in a real one."
 )
 @click.pass_context
 def demo(ctx: click.Context, headless: bool, seed: int, days: int, as_json: bool, db: str | None, speed: float) -> None:

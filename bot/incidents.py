@@ -109,7 +109,7 @@ def _see_score(draft: Draft, score: NodeScore, seen: Observation, policy: Policy
         elif not _muted(draft, score.node, seen):
             _open_fault(draft, score, policy)
     elif fault:
-        _quieten(draft, fault, quiet=_judgeable(score) and not score.hard)
+        _quieten(draft, fault, quiet=_judgeable(fault, seen) and not score.hard)
     elif score.known:
         _see_soft(draft, score, seen, policy)
 
@@ -168,12 +168,13 @@ def _see_soft(draft: Draft, score: NodeScore, seen: Observation, policy: Policy)
         elif not _muted(draft, score.node, seen) and not _held(seen, score.node):
             _open(draft, policy, _from_score("precursor", score, draft))
     elif warned:
-        _quieten(draft, warned, quiet=_judgeable(score) and score.score < numbers.close_below)
+        _quieten(draft, warned, quiet=_judgeable(warned, seen) and score.score < numbers.close_below)
 
 
-def _judgeable(score: NodeScore) -> bool:
-    """Unknown resolves nothing: some of its readings must say good."""
-    return any(r.state != "unknown" for r in score.reasons) if score.reasons else True
+def _judgeable(incident: Incident, seen: Observation) -> bool:
+    """Unknown resolves nothing: each signal that made the incident must be readable again."""
+    told = {r.signal: r.state for r in seen.readings if r.node == incident.subject}
+    return all(told.get(reason.signal, "unknown") != "unknown" for reason in incident.reasons)
 
 
 def _muted(draft: Draft, node: str, seen: Observation) -> bool:

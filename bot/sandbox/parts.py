@@ -109,7 +109,7 @@ def actor(store: Store, cluster: SimulatedCluster, policy: Policy, roles: Roles)
 def quiet() -> Iterator[None]:
     """What goes wrong in the simulation is meant to: it is in the messages, not on the terminal."""
     log = logging.getLogger("bot")
-    before, log.disabled = log.level, False
+    before = log.level
     log.setLevel(logging.CRITICAL)
     try:
         yield

@@ -45,6 +45,7 @@ def click_request(body: Mapping[str, Any], at: int) -> Request:
     container, message = body.get("container") or {}, body.get("message") or {}
     user, action_id, value = str(body["user"]["id"]), str(action["action_id"]), str(action.get("value") or "")
     ts = str(container.get("message_ts") or message.get("ts") or "")
+    thread = str(container.get("thread_ts") or message.get("thread_ts") or "")
     channel = container.get("channel_id") or (body.get("channel") or {}).get("id") or ""
     return Request(
         text=clean(f"{action_id.partition(':')[0]} {value}"),
@@ -53,7 +54,7 @@ def click_request(body: Mapping[str, Any], at: int) -> Request:
         source="slack",
         dedupe=f"click:{user}:{action.get('action_ts') or uuid4().hex}:{action_id}:{value}",
         channel=str(channel),
-        thread=str(container.get("thread_ts") or message.get("thread_ts") or ""),
+        thread=thread if thread != ts else "",  # a message with replies names itself as its thread
         response_url=str(body.get("response_url") or ""),
         facts={"message": ts},
     )

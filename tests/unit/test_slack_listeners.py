@@ -126,6 +126,10 @@ def test_a_second_button_of_a_kind_says_the_same_word(app: SlackApp, inbox: Inbo
     assert inbox.wait()[0].text == "approve 412.1.2"
 
 
+def test_a_message_with_replies_is_answered_in_the_channel() -> None:
+    assert click_request(click(thread_ts="17.1"), 1).thread == ""
+
+
 def test_a_button_in_a_thread_names_the_thread() -> None:
     assert click_request(click(thread_ts="16.0"), 1).thread == "16.0"
 
