@@ -53,6 +53,9 @@ def _headless(seed: int, days: int, db: str | None, as_json: bool) -> None:
 @contextmanager
 def _progress(days: int) -> Iterator[Progress]:
     """A bar on the terminal, and nothing where nobody looks."""
+    if not sys.stderr.isatty():
+        yield lambda passed: None
+        return
     with click.progressbar(length=days * DAY, label=f"{days} days", file=sys.stderr) as bar:
         yield lambda passed: bar.update(passed - bar.pos)
 

@@ -28,7 +28,8 @@ NAMED_BEFORE = 600  # s; a node's fault up to 10 min before a run's end names it
 
 
 def open_incident(state: State, kind: Kind, subject: str) -> Incident | None:
-    return next((i for i in state.open_incidents() if (i.kind, i.subject) == (kind, subject)), None)
+    mine = (i for i in state.all(Incident) if i.closed is None and i.kind == kind and i.subject == subject)
+    return next(mine, None)
 
 
 def _open(draft: Draft, policy: Policy, incident: Incident) -> Incident:
@@ -51,20 +52,18 @@ def see_readings(draft: Draft, seen: Observation, policy: Policy) -> None:
     """A reading is an event when its state changes on a node that has an incident or a session."""
     busy = {n for s in draft.state.live_sessions() for n in s.nodes}
     busy |= {i.subject for i in draft.state.open_incidents()}
+    before = {(r.node, r.signal): r.state for r in draft.state.all(Reading)}
     for reading in seen.readings:
-        known = draft.state.find(Reading, f"{reading.node}/{reading.signal}")
-        before = known.state if known else "good"
-        if reading.state != before and (reading.node in busy or reading.state == "bad"):
+        changed = reading.state != before.get((reading.node, reading.signal), "good")
+        if changed and (reading.node in busy or reading.state == "bad"):
             draft.emit(ev.ReadingChanged(draft.at, reading, draft.policy))
 
 
 def see_sources(draft: Draft, seen: Observation, policy: Policy) -> None:
     looked_at = [SourceHealth(s.name, s.problem, draft.at) for s in seen.sources]
+    problems = {s.name: bool(s.problem) for s in draft.state.all(SourceHealth)}
     for source in (*looked_at, *_node_sources(seen)):
-        known = draft.state.find(SourceHealth, source.name)
-        if known is None and not source.problem:
-            continue
-        if known is None or bool(known.problem) != bool(source.problem):
+        if bool(source.problem) != problems.get(source.name, False):
             draft.emit(ev.SourceChanged(draft.at, source))
 
 

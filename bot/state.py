@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from bot import events as ev
 from bot.model import (
@@ -72,7 +72,8 @@ class State:
 
     def find(self, cls: type[T], key: str) -> T | None:
         """What is in memory: everything live, and what ended in the last days."""
-        return cast(T | None, self.docs[BY_CLASS[cls].name].get(key))
+        found: T | None = self.docs[BY_CLASS[cls].name].get(key)
+        return found
 
     def get(self, cls: type[T], key: str) -> T:
         """Like find, but it must exist: an old one is loaded."""
@@ -84,7 +85,7 @@ class State:
         return doc
 
     def all(self, cls: type[T]) -> list[T]:
-        return cast(list[T], list(self.docs[BY_CLASS[cls].name].values()))
+        return list(self.docs[BY_CLASS[cls].name].values())
 
     @property
     def meta(self) -> Meta:

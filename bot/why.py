@@ -1,4 +1,4 @@
-"""How far xidbot has come with a run, a node or an incident, and what is missing: one line of evidence a stage. Pure."""
+"""How far xidbot has come with a run, a node or an incident, and what is missing: a line of evidence a stage. Pure."""
 
 from __future__ import annotations
 

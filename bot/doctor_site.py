@@ -1,0 +1,126 @@
+"""A site as `doctor` finds it, and what there is to say about it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from bot.app import Site, make_gate, make_scheduler
+from bot.errors import SourceError
+from bot.http_session import DeadlineSession
+from bot.model import Cluster, Job
+from bot.ports import Gate, Matrix, Scheduler
+from bot.schedulers import process
+from bot.sessions import rule_for
+from bot.slack import SlackChat, web_client
+from bot.sources.prometheus import PrometheusSource
+
+Mark = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """out_of_reach: it could not be looked at, because something does not answer."""
+
+    mark: Mark
+    what: str
+    remedy: str = ""
+    out_of_reach: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.mark:<4}  {self.what}" + (f"  · {self.remedy}" if self.remedy else "")
+
+
+Findings = Iterator[Finding]
+
+
+def ok(what: str) -> Finding:
+    return Finding("ok", what)
+
+
+def warn(what: str, remedy: str) -> Finding:
+    return Finding("warn", what, remedy)
+
+
+def fail(what: str, remedy: str, *, out_of_reach: bool = False) -> Finding:
+    return Finding("fail", what, remedy, out_of_reach)
+
+
+@dataclass
+class Patient:
+    """A site with everything it is made of."""
+
+    site: Site
+    db: Path
+    metrics: PrometheusSource
+    scheduler: Scheduler
+    gate: Gate | None
+    admin_level: Callable[[], str]
+    connect: Callable[[str, str], SlackChat] = field(default=lambda token, url: SlackChat(web_client(token, url)))
+
+    @cached_property
+    def at(self) -> int:
+        """The moment that a tick would look at."""
+        numbers = self.site.policy.numbers.time
+        return (int(time.time()) - numbers.lag) // numbers.step * numbers.step
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """Raises SourceError. A watched job makes it ask accounting too."""
+        first = self.scheduler.snapshot(int(time.time()))
+        ours = [job.id for job in first.jobs.values() if rule_for(job, self.site.policy)]
+        return self.scheduler.snapshot(int(time.time()), ours or ["1"])
+
+    @property
+    def runs(self) -> list[Job]:
+        return [job for job in self.cluster.jobs.values() if job.queued and rule_for(job, self.site.policy)]
+
+    @cached_property
+    def nodes(self) -> frozenset[str]:
+        """Empty while the scheduler cannot be read, which its own check tells."""
+        try:
+            return frozenset(self.cluster.nodes)
+        except SourceError:
+            return frozenset()
+
+    @cached_property
+    def matrices(self) -> dict[str, Matrix]:
+        """What each signal says now. Raises SourceError."""
+        step = self.site.policy.numbers.time.step
+        signals = self.site.policy.signals.items()
+        return {name: self.metrics.matrix(s, self.at - step, self.at, step, self.nodes) for name, s in signals}
+
+
+def patient(site: Site, db: Path) -> Patient:
+    prom = site.config.prometheus
+    session = DeadlineSession(prom.timeout, token_file=prom.token_file, ca_file=prom.ca_file)
+    metrics = PrometheusSource(prom.url, session, prom.node_labels, prom.node_pattern, prom.dcgm_jobs)
+    return Patient(site, db, metrics, make_scheduler(site), make_gate(site), lambda: admin_level(site))
+
+
+def admin_level(site: Site) -> str:
+    """What more than reading our account may do in Slurm; empty = nothing, also where nobody keeps accounts."""
+    if os.geteuid() == 0:
+        return "root"
+    conf = site.config.scheduler.conf or os.environ.get("SLURM_CONF")
+    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"} | ({"SLURM_CONF": str(conf)} if conf else {})
+    ask = ("sacctmgr", "-n", "-P", "show", "user", account(), "format=adminlevel")
+    try:
+        said = process.run(ask, site.config.scheduler.timeout, env).out.strip()
+    except OSError:
+        return ""
+    return "" if said in ("", "None") else said.splitlines()[0]
+
+
+def account() -> str:
+    return pwd.getpwuid(os.geteuid()).pw_name
+
+
+def some(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
