@@ -68,7 +68,10 @@ def test_slurm_paused(site: Bot) -> None:
         lines = findings(site, 3)
     finally:
         site.slurm.resume_controller()
-    assert any(line.startswith("fail  scheduler: ") and "did not answer within 4 s  · see `scontrol ping`" in line for line in lines), lines
+    assert any(
+        line.startswith("fail  scheduler: ") and "did not answer within 4 s  · see `scontrol ping`" in line
+        for line in lines
+    ), lines
     assert all(line.startswith(("fail  scheduler: ", "fail  gate: ")) for line in lines), lines
 
 
@@ -114,7 +117,10 @@ def test_rights_that_are_too_wide(site: Bot, exporter: Exporter) -> None:
         lines = findings(site, 1)
     finally:
         site.slurm.run(*level, "adminlevel=None")
-    assert f"warn  {ACCOUNT} has the right Administrator  · the bot only reads: take it away; the gate has its own" in lines
+    assert (
+        f"warn  {ACCOUNT} has the right Administrator  · the bot only reads: take it away; the gate has its own"
+        in lines
+    )
 
 
 def cli(site: Bot) -> tuple[int, str]:
@@ -124,6 +130,12 @@ def cli(site: Bot) -> tuple[int, str]:
     from tests.real.supervise import become
 
     code = "from bot.cli import main; from bot.cli_doctor import doctor; main.add_command(doctor); main()"
-    done = subprocess.run([*become(ACCOUNT), sys.executable, "-c", code, "--config", str(site.site_file), "doctor"],
-                          capture_output=True, text=True, timeout=60, check=False, cwd="/work/main")
+    done = subprocess.run(
+        [*become(ACCOUNT), sys.executable, "-c", code, "--config", str(site.site_file), "doctor"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd="/work/main",
+    )
     return done.returncode, done.stdout + done.stderr

@@ -103,7 +103,8 @@ def test_a_fault_is_seen_asked_approved_and_recovered(site: Site) -> None:
     clicked = site.slack.click(OPERATOR, CHANNEL, message["ts"], "approve")
     assert clicked < 3
     eventually(lambda: "DRAIN" in site.slurm.node("node-02")["State"], within=20, why=bot.tail())
-    assert site.slurm.node("node-02")["Reason"].startswith("xidbot:1.1 ")
+    incident = bot.incident("gpu_fault")
+    assert site.slurm.node("node-02")["Reason"].startswith(f"xidbot:{incident['id']}.{incident['episode']} ")
     rerun = site.slurm.wait_job(run.job)
     eventually(lambda: site.slurm.job(run.job)["restart_cnt"] == 1, within=20, why="one restart")
     rerun = site.slurm.wait_job(run.job)
@@ -178,7 +179,7 @@ def test_d_the_bot_killed_around_the_gate_requeues_exactly_once(site: Site, mome
     assert [link["origin"] for link in recovery["chain"]] == ["approved"]
     assert site.slurm.job(run.job)["restart_cnt"] == 1
     assert site.slurm.job(run.job)["job_state"] == "RUNNING"
-    assert len([m for m in site.slack.messages() if str(m.get("blocks", "")).count("1.1.main")]) == 1
+    assert len([m for m in main_messages(site.slack) if "node-02" in m["text"]]) == 1, "one message, not one per life"
 
 
 def test_d_the_gate_killed_between_requeue_and_start(site: Site) -> None:
