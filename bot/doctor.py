@@ -24,6 +24,11 @@ from store import database, store
 
 OURS = ("bot", "commands", "playbooks", "store", "templates")
 QUICK = 50_000  # events that are compared while somebody waits
+FAILED = 5  # the gate's word for: what I need does not answer
+GATE_REMEDIES = {
+    4: "correct /etc/xidbot/gate.yaml; the gate's account must be able to read it",
+    FAILED: "what the gate needs does not answer: see its account's rights and the scheduler",
+}
 
 
 # -- our own house --------------------------------------------------------------------------------
@@ -107,7 +112,7 @@ def _records(path: Path) -> Findings:
 
 def scheduler(p: Patient) -> Findings:
     cluster = p.cluster
-    yield ok(f"scheduler: cluster {cluster.name}, {len(cluster.nodes)} nodes, {len(cluster.jobs)} jobs")
+    yield ok(f"scheduler: cluster {cluster.name}, {len(cluster.nodes)} nodes, {len(p.queue)} jobs")
     for part in cluster.unknown:
         yield warn(f"scheduler: {part} cannot be read", "run the bot with -v to see why; accounting needs slurmdbd")
     level = p.admin_level()
@@ -123,10 +128,10 @@ def sessions(p: Patient) -> Findings:
         yield warn("no session rule: no run is under care", "add one under `sessions:`; `xidbot config example`")
     for number, rule in enumerate(rules, 1):
         given = " ".join(f"{k}={v}" for k, v in rule.match.model_dump(exclude_none=True).items())
-        mine = [job for job in p.cluster.jobs.values() if job.queued and matches(rule.match, job)]
-        if not mine and p.cluster.jobs:
+        mine = [job for job in p.queue if matches(rule.match, job)]
+        if not mine and p.queue:
             yield warn(
-                f"rule {number} ({given}) matches none of {len(p.cluster.jobs)} jobs",
+                f"rule {number} ({given}) matches none of {len(p.queue)} jobs",
                 "compare it with `squeue -o '%i %P %q %a %j %u %k'`",
             )
         else:
@@ -148,7 +153,8 @@ def gate(p: Patient) -> Findings:
         return
     report = p.gate.run(Argv("status", ()), "doctor")
     if report.exit:
-        yield fail(f"gate: {report.text or f'exit {report.exit}'}", "see /etc/xidbot/gate.yaml and the gate's account")
+        remedy = GATE_REMEDIES.get(report.exit, "run its status verb as the bot's account and read what it says")
+        yield fail(f"gate: {report.text or f'exit {report.exit}'}", remedy, out_of_reach=report.exit == FAILED)
     elif report.body.get("paused"):
         yield warn(f"gate: paused: {report.body.get('why')}", "`xidbot resume` ends it")
     else:
@@ -230,10 +236,12 @@ def _looked(name: str, check: Check, p: Patient) -> Findings:
     """A check that cannot go on tells why."""
     try:
         yield from check(p)
-    except (SourceError, GateError) as error:
-        away = isinstance(error, Unreachable | GateError)
+    except SourceError as error:
         remedy = error.remedy or f"check {name} in the site file, and that it can be reached from here"
-        yield fail(f"{name}: {error.message.removeprefix(f'{name}: ')}", remedy, out_of_reach=away)
+        said = error.message.removeprefix(f"{error.source}: ")
+        yield fail(f"{name}: {said}", remedy, out_of_reach=isinstance(error, Unreachable))
+    except GateError as error:
+        yield fail(f"{name}: {error.message}", error.remedy, out_of_reach=True)
     except ConfigError as error:
         yield fail(f"{name}: {error.message}", error.remedy or "correct the site file")
 

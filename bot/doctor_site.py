@@ -14,7 +14,7 @@ from typing import Literal
 from bot.app import Site, make_gate, make_scheduler
 from bot.errors import SourceError
 from bot.http_session import DeadlineSession
-from bot.model import Cluster, Job
+from bot.model import ALIVE, Cluster, Job
 from bot.ports import Gate, Matrix, Scheduler
 from bot.schedulers import process
 from bot.sessions import rule_for
@@ -70,24 +70,40 @@ class Patient:
         numbers = self.site.policy.numbers.time
         return (int(time.time()) - numbers.lag) // numbers.step * numbers.step
 
-    @cached_property
+    @property
     def cluster(self) -> Cluster:
-        """Raises SourceError. A watched job makes it ask accounting too."""
+        """Raises SourceError."""
+        if isinstance(self._cluster, SourceError):
+            raise self._cluster
+        return self._cluster
+
+    @cached_property
+    def _cluster(self) -> Cluster | SourceError:
+        """Asked once, also when nothing answers: each question may last as long as its deadline."""
+        try:
+            return self._snapshot()
+        except SourceError as error:
+            return error
+
+    def _snapshot(self) -> Cluster:
+        """A watched job makes it ask accounting too."""
         first = self.scheduler.snapshot(int(time.time()))
         ours = [job.id for job in first.jobs.values() if rule_for(job, self.site.policy)]
         return self.scheduler.snapshot(int(time.time()), ours or ["1"])
 
     @property
+    def queue(self) -> list[Job]:
+        """Jobs that run or wait; squeue shows ended ones for a while too."""
+        return [job for job in self.cluster.jobs.values() if job.state in ALIVE or job.state == "PENDING"]
+
+    @property
     def runs(self) -> list[Job]:
-        return [job for job in self.cluster.jobs.values() if job.queued and rule_for(job, self.site.policy)]
+        return [job for job in self.queue if rule_for(job, self.site.policy)]
 
     @cached_property
     def nodes(self) -> frozenset[str]:
         """Empty while the scheduler cannot be read, which its own check tells."""
-        try:
-            return frozenset(self.cluster.nodes)
-        except SourceError:
-            return frozenset()
+        return frozenset() if isinstance(self._cluster, SourceError) else frozenset(self._cluster.nodes)
 
     @cached_property
     def matrices(self) -> dict[str, Matrix]:

@@ -99,7 +99,7 @@ _DUE = f"""
                 select 1 from slots e
                 where e.tag = s.tag and e.thread_slot = s.thread_slot and e.seq < s.seq and e.ts = ''
                     and e.state in ('new', 'posting')))
-        order by s.thread_slot <> '', s.first_wanted, s.seq)
+        order by s.thread_slot <> '' or s.ts <> '', s.first_wanted, s.seq)
     where whisper_to <> '' or channel not in (select value from json_each(:without))
     limit :limit
 """
@@ -139,7 +139,8 @@ class Slots:
             connection.execute(_UPSERT, values)
 
     def due(self, now: float, limit: int = 50, without: Collection[str] = ()) -> list[SlotRow]:
-        """What to send now: messages before replies, oldest first; of each thread only the next new line.
+        """What to send now: new messages first, then edits and replies as they became due, so that neither starves the
+        other; of each thread only the next new line.
 
         without: channels that may not be written to at the moment (whispers are not bound by that).
         """

@@ -114,8 +114,9 @@ def test_a_fault_is_seen_asked_approved_and_recovered(site: Site) -> None:
     (link,) = recovery["chain"]
     assert (link["origin"], recovery["chain_class"], link["verified"]) == ("approved", "assisted", True)
     assert link["step"] > recovery["last_step"]
-    green = site.message(":large_green_circle:")
-    assert green["ts"] == message["ts"], "edited in place, not posted again"
+    site.message(":large_green_circle: *node-02")
+    (shown,) = [m for m in main_messages(site.slack) if "node-02" in m["text"]]
+    assert shown["ts"] == message["ts"], "edited in place, not posted again"
     story = eventually(
         lambda: told if "Closed" in (told := str(site.slack.thread(CHANNEL, message["ts"]))) else None,
         within=30,

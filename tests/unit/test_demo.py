@@ -12,24 +12,25 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from bot import decide as deciding
 from bot.cli_demo import demo
 from bot.errors import ConfigError
-from bot.sandbox.demo import DAY, START, STEP, Play, headless, summary
+from bot.observe import LiveObserver
+from bot.sandbox.demo import DAY, START, Play, headless, summary
 from bot.sandbox.live import LiveDemo, live, open_demo, waiting
-from bot.sandbox.parts import demo_database
+from bot.sandbox.metrics import SimulatedCheckpoints, SimulatedMetrics
+from bot.sandbox.parts import STEP, demo_database, watched
 from bot.sandbox.workspace import OPERATOR
 from bot.weeks import week_of
 from store.store import check
 from tests.real.supervise import eventually
 
-REST_OVER_DECIDING = 4  # a turn of everything over deciding alone; measured 1.8 to 2.4
+TURN_OVER_LOOK = 0.75  # a turn of everything over one look of the live observer; measured 0.13 to 0.35
 
 
 class Week:
@@ -124,24 +125,29 @@ def test_the_same_seed_tells_the_same_without_any_socket(tmp_path: Path) -> None
         headless(11, 1, kept)
 
 
-def test_the_world_around_the_bot_costs_little_beside_deciding(monkeypatch: pytest.MonkeyPatch) -> None:
-    spent, decide = [0.0], deciding.decide
-
-    def timed(*given: Any) -> Any:
-        began = time.process_time()
-        found = decide(*given)
-        spent[0] += time.process_time() - began
-        return found
-
-    monkeypatch.setattr("bot.tick.decide", timed)
+def test_a_whole_turn_costs_less_than_looking_each_time_would() -> None:
+    turns = looks = 0.0
     with demo_database(None) as database:
         play = Play(3, database)
-        began = time.process_time()
+        eyes = live_eyes(play)
         for now in range(START, START + DAY // 2, STEP):
-            play.turn(now)
-        whole = time.process_time() - began
+            turns += spent(partial(play.turn, now))
+            if now % 600 == 0:
+                looks += spent(partial(eyes.observe, now))
         play.close()
-    assert whole / spent[0] <= REST_OVER_DECIDING
+    assert turns / (DAY // 2 / STEP) <= TURN_OVER_LOOK * looks / (DAY // 2 / 600)
+
+
+def live_eyes(play: Play) -> LiveObserver:
+    cluster, metrics = play.cluster, SimulatedMetrics(play.cluster)
+    ports = metrics, cluster.scheduler, SimulatedCheckpoints(cluster), play.watcher.policy
+    return LiveObserver(*ports, lambda: watched(play.store.state()), metrics.details)
+
+
+def spent(do: Callable[[], object]) -> float:
+    began = time.process_time()
+    do()
+    return time.process_time() - began
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

@@ -225,3 +225,11 @@ def test_the_limit_is_kept(slots: Slots) -> None:
     for number in range(10):
         want(slots, slot=f"m{number}")
     assert len(slots.due(1000, limit=3)) == 3
+
+
+def test_a_message_that_changes_all_the_time_does_not_starve_its_thread(slots: Slots) -> None:
+    want(slots)
+    send(slots)
+    want(slots, "line", "story-1", now=200, thread_slot="main")
+    want(slots, "changed", now=300)
+    assert names(slots) == ["story-1", "main"]
