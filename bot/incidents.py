@@ -93,7 +93,11 @@ def _silence(node: Node, readings: Sequence[Reading]) -> str:
 
 
 def open_and_change(draft: Draft, seen: Observation, policy: Policy) -> None:
-    for score in sorted((seen.scores or {}).values(), key=lambda s: (-s.score, s.node)):
+    told = {i.subject for i in draft.state.open_incidents()}
+    worth = [
+        s for s in (seen.scores or {}).values() if s.hard or s.node in told or s.score >= policy.numbers.score.open_at
+    ]
+    for score in sorted(worth, key=lambda s: (-s.score, s.node)):
         _see_score(draft, score, seen, policy)
     _see_blindness(draft, policy)
     _see_failed_sessions(draft, seen, policy)
@@ -262,10 +266,11 @@ def _failed_attempt(session: Session, now: int, policy: Policy) -> Attempt | Non
 
 
 def _has_recovery(state: State, session: Session) -> bool:
-    """The failure is already being told: an open recovery, or one that has ended with this very attempt."""
+    """The failure is already being told: an open recovery, or one that has ended with this very attempt. The attempt
+    that recovered a run may fail itself, much later: that is a new story."""
     mine = [r for r in state.all(Recovery) if r.session == session.key]
     failed = [a.id for a in session.attempts if a.state in FAILED]
-    told = {r.failed_attempt for r in mine} | {link.attempt for r in mine for link in r.chain}
+    told = {r.failed_attempt for r in mine} | {link.attempt for r in mine for link in r.chain if link.ended is not None}
     return any(r.ended is None for r in mine) or (bool(failed) and failed[-1] in told)
 
 

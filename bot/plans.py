@@ -150,17 +150,20 @@ def _propose_one(draft: Draft, setting: Setting, playbook: Playbook, state: Sess
     bound = facts(setting.session, setting.incident, nodes, setting.cluster, [a.step for a in actions])
     if not actions or _asked_before(bound, earlier):
         return
-    rule, objections = _objections(draft, setting, actions)
-    mode = _after_refusal(lowered(mode_of(playbook, actions, state, rule, setting.policy), objections), earlier)
+    mode, objections = _mode_now(draft, setting, playbook, actions, state)
     _record(draft, setting, playbook, actions, bound, mode, objections)
 
 
-def _objections(
-    draft: Draft, s: Setting, actions: Sequence[Action]
-) -> tuple[SessionRule | None, tuple[tuple[str, Ask | Stop], ...]]:
+def _mode_now(
+    draft: Draft, s: Setting, playbook: Playbook, actions: Sequence[Action], state: SessionState
+) -> tuple[Mode, tuple[tuple[str, Ask | Stop], ...]]:
+    """The mode after guards and refusals, and what objected."""
     rule = _rule(s.session, s.cluster, s.policy)
     case = Case(draft.state, s.cluster, s.policy, draft.at, actions, s.incident, s.session, rule)
-    return rule, ask_guards(case)
+    objections = ask_guards(case)
+    earlier = [p for p in draft.state.all(Plan) if p.tag == s.incident.tag]
+    mode = lowered(mode_of(playbook, actions, state, rule, s.policy), objections)
+    return _after_refusal(mode, earlier), objections
 
 
 def _rule(session: Session, cluster: Cluster, policy: Policy) -> SessionRule | None:
@@ -242,8 +245,8 @@ def review(draft: Draft, seen: Observation, policy: Policy) -> None:
             draft.emit(ev.PlanDecided(draft.at, plan.id, "voided", "xidbot", why))
         elif plan.expires is not None and draft.at >= plan.expires:
             _expire(draft, plan)
-        elif plan.mode == "suggest" and plan.why and _lifted(draft, plan, seen, policy):
-            draft.emit(ev.PlanDecided(draft.at, plan.id, "voided", "xidbot", "what stopped it is gone"))
+        elif plan.mode != "auto" and _outgrown(draft, plan, seen, policy):
+            draft.emit(ev.PlanDecided(draft.at, plan.id, "voided", "xidbot", "more can be done now than was asked"))
         elif plan.due is not None and draft.at >= plan.due and seen.cluster is not None:
             approve(draft, plan, "auto", "xidbot", policy)
         elif _wants_reminder(plan, draft):
@@ -258,15 +261,17 @@ def _expire(draft: Draft, plan: Plan) -> None:
     draft.emit(ev.PlanReminded(draft.at, plan.id, "secondary"))
 
 
-def _lifted(draft: Draft, plan: Plan, seen: Observation, policy: Policy) -> bool:
-    """A guard had stopped it; would one still? (The site's ceiling needs a restart, so it is not asked here.)"""
+def _outgrown(draft: Draft, plan: Plan, seen: Observation, policy: Policy) -> bool:
+    """More may be done now than the plan asks for: a guard has lifted, or the run has died since, for which the
+    playbook does not ask. (The site's ceiling changes with a restart only.)"""
     recovery = draft.state.find(Recovery, f"{plan.tag}/{plan.session}")
-    if recovery is None or seen.cluster is None:
-        return False
     incident, session = draft.state.get(Incident, plan.tag), draft.state.get(Session, plan.session)
+    playbook, state = match(incident, policy), session_state(session, draft.state, seen.now, policy)
+    if recovery is None or playbook is None or seen.cluster is None or state in ("starting", "ended"):
+        return False
     setting = Setting(incident, recovery, session, seen.cluster, draft.at, policy, plan.id)
-    _, objections = _objections(draft, setting, plan.actions)
-    return not any(isinstance(verdict, Stop) for _, verdict in objections)
+    mode = _mode_now(draft, setting, playbook, plan.actions, state)[0]
+    return MODES.index(mode) > MODES.index(plan.mode)
 
 
 def _wants_reminder(plan: Plan, draft: Draft) -> bool:

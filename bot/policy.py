@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from importlib.resources import files
 from typing import Annotated, Any, Literal, Self
 
@@ -216,7 +217,7 @@ class Policy(Strict):
     write_mode: Mode = "observe"
     gpus: Mapping[str, int] = {}
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """First 12 hex digits of the SHA-256 of the merged policy; stored with each decision."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True)

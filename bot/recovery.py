@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bot import events as ev
-from bot.model import ENDED, Attempt, Checkpoint, Incident, Link, Observation, Recovery, Session
+from bot.model import ENDED, FAILED, Attempt, Checkpoint, Incident, Link, Observation, Recovery, Session
 from bot.outcomes import chain_class
 from bot.policy import Policy, RecoveryNumbers
 from bot.state import Draft, State
@@ -48,7 +48,11 @@ def _all(state: State) -> list[Recovery]:
 
 
 def _failed_attempt(session: Session, incident: Incident) -> Attempt | None:
-    """The attempt that the incident hurt: the newest that really ran and had begun before it opened."""
+    """The attempt that the incident hurt: of a failed run the newest that failed (the next may have begun already),
+    else the newest that really ran and had begun before the incident opened."""
+    failed = [a for a in session.attempts if a.state in FAILED]
+    if incident.kind == "session_failed" and failed:
+        return failed[-1]
     ran = [a for a in session.attempts if a.started]
     before = [a for a in ran if a.start is not None and a.start <= incident.opened]
     return next(reversed(before or ran), None)
@@ -104,7 +108,7 @@ def _began_before(checkpoint: Checkpoint | None, start: int) -> bool:
 def _judged(link: Link, attempt: Attempt, session: Session, recovery: Recovery, draft: Draft, policy: Policy) -> Link:
     """The link with every fact that is known by now; a fact once known stays."""
     link = replace(link, origin=attempt.origin, started=attempt.start or link.started)
-    if attempt.state in ENDED or attempt.state == "LOST":
+    if link.ended is None and (attempt.state in ENDED or attempt.state == "LOST"):  # a requeue rewrites FAILED later
         link = replace(link, ended=attempt.end or draft.at, end_state=attempt.state)
     if link.regained is None:
         link = _regained(link, session, recovery)

@@ -249,3 +249,40 @@ def test_a_gpu_that_went_on_saving_was_never_hurt(world: Make) -> None:
         w.run(minutes=1)
     recovery = w.recovery("123")
     assert (recovery.outcome, recovery.chain_class) == ("cancelled", "none")
+
+
+def test_a_run_that_dies_while_asked_about_is_brought_back_where_dead_runs_are(world: Make) -> None:
+    w = running(world, write_mode="auto")
+    w.fault("node-02")
+    w.run(minutes=1)
+    assert w.plans()[0].mode == "approve"
+    w.scheduler.end("123", "FAILED", "1:0")
+    w.run(minutes=1)
+    assert w.verbs() == ["hold-node", "requeue"]
+    assert [p.why for p in w.plans("voided")] == ["more can be done now than was asked"]
+
+
+def test_the_attempt_that_recovered_a_run_may_fail_later_and_that_is_told(world: Make) -> None:
+    w = running(world, write_mode="auto")
+    w.fault("node-02")
+    w.scheduler.end("123", "FAILED", "1:0")
+    w.run(minutes=1)
+    w.good("node-02")
+    w.save("123", 500)
+    w.run(minutes=8)
+    assert w.recovery("123").outcome == "survived"
+    w.run(minutes=30)
+    w.scheduler.end("123", "FAILED", "1:0")
+    w.run(minutes=1)
+    assert w.incident("session_failed", "session-123") is not None
+
+
+def test_a_failure_first_seen_when_its_rerun_runs_is_told_of_the_failed_attempt(world: Make) -> None:
+    w = running(world)
+    w.scheduler.turn(w.now + 5)
+    w.scheduler.requeue("123", "NODE_FAIL", delay=0)
+    w.scheduler.turn(w.now + 10)
+    w.run(minutes=1)
+    recovery = w.recovery("123")
+    assert recovery.failed_attempt == "123#0"
+    assert [link.origin for link in recovery.chain] == ["scheduler"]

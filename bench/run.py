@@ -1,0 +1,207 @@
+"""`make bench`: figures as ratios, both sides measured here and in turns. One JSON object on stdout, progress on stderr.
+
+Nothing is waited for: Prometheus gets half an hour of 63 nodes written into its store and answers from there.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bench.history import GPUS, JOB, NODES, prometheus_with_history  # noqa: E402
+
+BIN = Path(sys.executable).parent
+PAIRS = 11
+DAYS, SEED = 7, 7
+Timed = Callable[[], Any]
+
+
+def main() -> None:
+    figures = {"import": imports(), "tick": ticks(), "demo": demo()}
+    print(json.dumps(figures))
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def in_turns(ours: Timed, theirs: Timed, pairs: int = PAIRS) -> tuple[float, float]:
+    """Medians of the seconds that both take, after one round that does not count."""
+    walls: tuple[list[float], list[float]] = ([], [])
+    for turn in range(pairs + 1):
+        for side in (0, 1) if turn % 2 else (1, 0):
+            began = time.perf_counter()
+            (ours, theirs)[side]()
+            if turn:
+                walls[side].append(time.perf_counter() - began)
+        say(f"  {turn}/{pairs}")
+    return median(walls[0]), median(walls[1])
+
+
+def told(ours: float, theirs: float, name: str = "ratio") -> dict[str, float]:
+    return {name: round(ours / theirs, 3), "ours_ms": round(ours * 1000, 1), "theirs_ms": round(theirs * 1000, 1)}
+
+
+# -- import ---------------------------------------------------------------------------------------
+
+
+def imports() -> dict[str, float]:
+    say("xidbot --help against python -c 'import click'")
+    quiet = {"stdout": subprocess.DEVNULL, "check": True}
+    return told(
+        *in_turns(
+            lambda: subprocess.run([BIN / "xidbot", "--help"], **quiet),
+            lambda: subprocess.run([sys.executable, "-c", "import click"], **quiet),
+        ),
+        name="help_ratio",
+    )
+
+
+# -- tick -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Post:
+    """A question as it went to Prometheus."""
+
+    url: str
+    form: Mapping[str, Any]
+
+
+def ticks() -> dict[str, float]:
+    """A whole round of the first loop on a fresh database, with a GPU fault to find, against its questions alone."""
+    say(f"a tick over {len(NODES)} nodes of {GPUS} GPUs on a real Prometheus")
+    with TemporaryDirectory(prefix="xidbot-bench-") as folder, prometheus_with_history(Path(folder), say) as (url, at):
+        bench = Tick(url, at, Path(folder))
+        bench.round()
+        asked = bench.recorded()
+        say(f"  {len(asked)} questions, {bench.incidents} incident found")
+        ratio = told(*in_turns(bench.round, lambda: replay(bench.plain, asked)), name=f"ratio_{len(NODES)}")
+        bench.close()
+        return ratio
+
+
+class Tick:
+    """The bot's first loop on a scheduler snapshot that never changes."""
+
+    def __init__(self, url: str, at: int, folder: Path) -> None:
+        import requests
+
+        from bot import policy as policies
+        from bot.app import STEPS, playbooks
+        from bot.http_session import DeadlineSession
+        from bot.policy import Match, SessionRule
+        from bot.sources.prometheus import PrometheusSource
+
+        rule = SessionRule(match=Match(qos="pretrain"))
+        self.policy = policies.build(playbooks=playbooks.load(None, STEPS), sessions=[rule], write_mode="approve")
+        self.now = at + self.policy.numbers.time.lag
+        self.folder, self.rounds, self.incidents = folder, 0, 0
+        self.session = DeadlineSession(30)
+        self.plain = requests.Session()
+        self.plain.trust_env = False
+        self.metrics = PrometheusSource(url, self.session, ("node", "Hostname", "instance"), r"^([^.:]+)", ("dcgm",))
+        self.scheduler = snapshot(self.now)
+        self.rule = rule
+
+    def round(self) -> None:
+        from bot.observe import LiveObserver
+        from bot.sources.prometheus import PrometheusCheckpoints
+        from bot.tick import Told, Watcher, tick
+        from store.store import Store
+
+        self.rounds += 1
+        store = Store.open(self.folder / f"{self.rounds}.db")
+        saves = PrometheusCheckpoints(self.metrics, self.rule.checkpoint.prometheus)
+        names = {JOB: (JOB, "llm", f"session-{JOB}")}
+        eyes = LiveObserver(self.metrics, self.scheduler, saves, self.policy, lambda: names, self.metrics.details)
+        tick(Watcher(store, eyes, self.policy, lambda *_: Told("", (), True)), self.now)
+        self.incidents = len(store.state().open_incidents())
+        store.close()
+
+    def recorded(self) -> list[Post]:
+        """The questions of one round."""
+        asked: list[Post] = []
+        plain = self.session.request
+
+        def note(method: Any, url: Any, *args: Any, **kwargs: Any) -> Any:
+            if str(method).upper() == "POST":
+                asked.append(Post(url, {**(kwargs.get("data") or {}), **(kwargs.get("params") or {})}))
+            return plain(method, url, *args, **kwargs)
+
+        self.session.request = note  # type: ignore[method-assign]
+        self.round()
+        self.session.request = plain  # type: ignore[method-assign]
+        return asked
+
+    def close(self) -> None:
+        self.session.close()
+        self.plain.close()
+
+
+def snapshot(now: int) -> Any:
+    """A run on 60 of the nodes, and three spares."""
+    from bot.schedulers.simulated import SimulatedScheduler
+
+    scheduler = SimulatedScheduler(now=now - 3600, gpus=GPUS)
+    scheduler.add_nodes(NODES)
+    scheduler.submit(JOB, 60, name="llm")
+    return scheduler
+
+
+def replay(session: Any, asked: Sequence[Post]) -> None:
+    from bot.observe import WORKERS
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for answer in pool.map(lambda post: json.loads(session.post(post.url, data=post.form).content), asked):
+            assert answer["status"] == "success", answer
+
+
+# -- demo -----------------------------------------------------------------------------------------
+
+
+def demo() -> dict[str, float]:
+    """Wall time of a simulated week, and how soon it has an incident."""
+    from bot.sandbox.demo import headless
+
+    say(f"{DAYS} simulated days")
+    with TemporaryDirectory(prefix="xidbot-bench-") as folder:
+        told = headless(SEED, DAYS, Path(folder) / "demo.db", lambda passed: None)
+        first, began = when(Path(folder) / "demo.db")
+    return {"days_per_second": round(DAYS / told["wall_s"], 3), "first_incident_s": first - began}
+
+
+def when(path: Path) -> tuple[int, int]:
+    """(first incident, first event) in simulated time."""
+    with reading(path) as connection:
+        opened = connection.execute("select min(at) from events where type = 'IncidentOpened'").fetchone()[0]
+        began = connection.execute("select min(at) from events").fetchone()[0]
+    return opened, began
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[Any]:
+    from store.database import connect_read_only
+
+    connection = connect_read_only(path)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+if __name__ == "__main__":
+    main()
