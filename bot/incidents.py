@@ -71,22 +71,18 @@ def _node_sources(seen: Observation) -> Iterable[SourceHealth]:
     """A node whose whole telemetry is gone though the scheduler says it is up."""
     if seen.scores is None or seen.cluster is None:
         return
-    told: dict[str, list[Reading]] = {}
-    for reading in seen.readings:
-        told.setdefault(reading.node, []).append(reading)
+    heard = {r.node for r in seen.readings if r.state != "unknown"}
+    down = {r.node: r.text for r in seen.readings if r.signal == "exporter_down" and r.state == "bad"}
     for name, node in sorted(seen.cluster.nodes.items()):
         if node.gpus:
-            problem = _silence(node, told.get(name, [])) if node.up else ""
+            problem = _silence(node, down.get(name), name in heard) if node.up else ""
             yield SourceHealth(f"node:{name}", problem, seen.now)
 
 
-def _silence(node: Node, readings: Sequence[Reading]) -> str:
-    down = next((r for r in readings if r.signal == "exporter_down" and r.state == "bad"), None)
-    if down:
-        return down.text or "its GPU exporter does not answer"
-    if not any(r.state != "unknown" for r in readings):
-        return f"no GPU metric arrives from it, though the scheduler says {node.state}"
-    return ""
+def _silence(node: Node, down: str | None, heard: bool) -> str:
+    if down is not None:
+        return down or "its GPU exporter does not answer"
+    return "" if heard else f"no GPU metric arrives from it, though the scheduler says {node.state}"
 
 
 # -- opening --------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def site(
 
 def findings(site: Bot, code: int) -> list[str]:
     """What is not ok."""
-    exit_code, said = cli(site)
+    exit_code, said = site.cli("doctor")
     assert exit_code == code, said
     return [line for line in said.splitlines() if line.startswith(("warn  ", "fail  "))]
 
@@ -50,7 +50,7 @@ def test_a_healthy_site(site: Bot, prom: Prometheus, train: Callable[..., Traini
 
 def findings_settled(site: Bot) -> bool:
     """The moment that is looked at lies two seconds back."""
-    code, said = cli(site)
+    code, said = site.cli("doctor")
     return code == 0 and "gauges of 1 runs" in said
 
 
@@ -124,19 +124,16 @@ def test_rights_that_are_too_wide(site: Bot) -> None:
     )
 
 
-def cli(site: Bot) -> tuple[int, str]:
-    import subprocess
-    import sys
-
-    from tests.real.supervise import become
-
-    code = "from bot.cli import main; from bot.cli_doctor import doctor; main.add_command(doctor); main()"
-    done = subprocess.run(
-        [*become(ACCOUNT), sys.executable, "-c", code, "--config", str(site.site_file), "doctor"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd="/work/main",
-    )
-    return done.returncode, done.stdout + done.stderr
+def test_init_makes_a_site_file_that_doctor_likes(site: Bot, prom: Prometheus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`init` for the same parts: read-only, so without gate and Slack."""
+    monkeypatch.delenv("SLACK_BOT_TOKEN")
+    monkeypatch.delenv("SLACK_APP_TOKEN")
+    site.site_file.unlink()
+    given = ("--prometheus", prom.url, "--slurm-conf", str(site.slurm.conf), "--partition", "train", "--yes")
+    code, said = site.cli("init", *given)
+    assert code == 0, said
+    assert "label instance leads to the nodes" in said or "label Hostname leads to the nodes" in said
+    site.site_file.write_text(site.site_file.read_text().replace('"xidbot.db"', f'"{site.db}"'))
+    lines = eventually(lambda: said if (said := site.cli("doctor"))[0] == 0 else None, within=45, every=2, why="all well")
+    assert "gate: none, read-only" in lines[1] and "mapping: 8 hosts" in lines[1]
+    assert site.cli("init", *given)[0] == 2

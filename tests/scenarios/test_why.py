@@ -10,7 +10,10 @@ from click.testing import CliRunner
 
 from bot.cli_why import why
 from bot.guards import GUARDS
+from bot.model import Observation, Request
 from bot.why import REMEDIES, Stage, explain
+from commands.run import Asked, Services
+from commands.why import why as typed
 from tests.scenarios.world import Make, World, running
 
 
@@ -185,6 +188,14 @@ def test_nodes_incidents_and_job_ids_lead_to_the_same_plan(world: Make) -> None:
         assert "`approve 1.1.1`" in found["next"].text
     assert stages(w, "node-03")["seen"].text == "node node-03: session-123 runs there"
     assert stages(w, "node-99")["seen"].verdict == "no"
+
+
+def test_slack_shows_the_same(world: Make) -> None:
+    w = running(world)
+    services = Services(w.state, Observation(w.now, w.now), w.policy, w.people, w.now, "Asia/Seoul")
+    reply = typed(Asked(Request("why session-123", "UVIEW", w.now), ("session-123",), services))
+    assert reply.text.startswith("```\nseen       yes   job 123")
+    assert reply.text.count("\n") == 6 and not reply.events
 
 
 def test_the_command_reads_while_the_bot_holds_the_database(world: Make, tmp_path: Path) -> None:
