@@ -15,7 +15,17 @@ $(BIN)/xidbot: requirements-dev.txt pyproject.toml
 demo: install
 	$(BIN)/xidbot demo
 
-test: install
+# The wheel as a stranger installs it: its own virtual environment, from the lock. tests/real/test_wheel.py runs it.
+WHEEL := .work/wheel
+
+$(WHEEL)/bin/xidbot: requirements.txt pyproject.toml $(shell git ls-files bot commands playbooks store templates)
+	rm -rf $(WHEEL) .work/dist
+	$(BIN)/hatchling build -t wheel -d .work/dist
+	$(PYTHON) -m venv $(WHEEL)
+	$(WHEEL)/bin/pip install --quiet --require-hashes -r requirements.txt
+	$(WHEEL)/bin/pip install --quiet --no-deps .work/dist/*.whl
+
+test: install $(WHEEL)/bin/xidbot
 	tests/run
 
 lint: install

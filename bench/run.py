@@ -1,4 +1,4 @@
-"""`make bench`: figures as ratios, both sides measured here and in turns. One JSON object on stdout, progress on stderr.
+"""`make bench`: figures as ratios, both sides measured here and in turns. JSON on stdout, progress on stderr.
 
 Nothing is waited for: Prometheus gets half an hour of 63 nodes written into its store and answers from there.
 """
@@ -18,14 +18,11 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-
-from bench.history import GPUS, JOB, NODES, prometheus_with_history  # noqa: E402
+from bench.history import GPUS, JOB, NODES, prometheus_with_history
 
 BIN = Path(sys.executable).parent
 PAIRS = 11
-DAYS, SEED = 7, 7
+DAYS, SEED, DAY = 7, 7, 86_400
 Timed = Callable[[], Any]
 
 
@@ -100,9 +97,10 @@ class Tick:
     def __init__(self, url: str, at: int, folder: Path) -> None:
         import requests
 
+        import playbooks
         from bot import policy as policies
-        from bot.app import STEPS, playbooks
         from bot.http_session import DeadlineSession
+        from bot.plans import STEPS
         from bot.policy import Match, SessionRule
         from bot.sources.prometheus import PrometheusSource
 
@@ -174,22 +172,23 @@ def replay(session: Any, asked: Sequence[Post]) -> None:
 
 
 def demo() -> dict[str, float]:
-    """Wall time of a simulated week, and how soon it has an incident."""
+    """Wall time of a simulated week, and how soon the same seed has its first incident."""
     from bot.sandbox.demo import headless
 
     say(f"{DAYS} simulated days")
+    told = headless(SEED, DAYS, progress=lambda passed: say(f"  day {passed // DAY}") if passed % DAY == 0 else None)
     with TemporaryDirectory(prefix="xidbot-bench-") as folder:
-        told = headless(SEED, DAYS, Path(folder) / "demo.db", lambda passed: None)
-        first, began = when(Path(folder) / "demo.db")
-    return {"days_per_second": round(DAYS / told["wall_s"], 3), "first_incident_s": first - began}
+        headless(SEED, 1, Path(folder) / "demo.db")
+        first = first_incident(Path(folder) / "demo.db")
+    return {"days_per_second": round(DAYS / told["wall_s"], 3), "first_incident_s": first}
 
 
-def when(path: Path) -> tuple[int, int]:
-    """(first incident, first event) in simulated time."""
+def first_incident(path: Path) -> int:
+    """Simulated seconds from the first event to the first incident."""
     with reading(path) as connection:
-        opened = connection.execute("select min(at) from events where type = 'IncidentOpened'").fetchone()[0]
-        began = connection.execute("select min(at) from events").fetchone()[0]
-    return opened, began
+        (opened,) = connection.execute("select min(at) from events where type = 'IncidentOpened'").fetchone()
+        (began,) = connection.execute("select min(at) from events").fetchone()
+    return int(opened) - int(began)
 
 
 @contextmanager

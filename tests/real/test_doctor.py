@@ -134,6 +134,8 @@ def test_init_makes_a_site_file_that_doctor_likes(site: Bot, prom: Prometheus, m
     assert code == 0, said
     assert "label instance leads to the nodes" in said or "label Hostname leads to the nodes" in said
     site.site_file.write_text(site.site_file.read_text().replace('"xidbot.db"', f'"{site.db}"'))
-    lines = eventually(lambda: said if (said := site.cli("doctor"))[0] == 0 else None, within=45, every=2, why="all well")
+    lines = eventually(
+        lambda: said if (said := site.cli("doctor"))[0] == 0 else None, within=45, every=2, why="all well"
+    )
     assert "gate: none, read-only" in lines[1] and "mapping: 8 hosts" in lines[1]
     assert site.cli("init", *given)[0] == 2
