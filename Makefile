@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test lint fix lock
+.PHONY: install demo test lint fix lock bench
 
 install: $(BIN)/xidbot
 
@@ -33,6 +33,9 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+bench: install
+	@$(BIN)/python -m bench.run
 
 fix: install
 	$(BIN)/ruff format .

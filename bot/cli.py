@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bot.cli_config import config, init
 from bot.cli_demo import demo
 from bot.cli_digest import digest
+from bot.cli_doctor import doctor
+from bot.cli_why import why
 from commands import COMMANDS, Command
 
 if TYPE_CHECKING:
@@ -244,5 +247,6 @@ for _command in COMMANDS:
     _made.params.append(click.Argument(["words"], nargs=-1, type=click.UNPROCESSED))
     main.add_command(_made)
 
-main.add_command(digest)  # the one that reads and prints; the table's only asks the bot to post
-main.add_command(demo)
+# After the table: digest and why look at the database themselves, also while no bot runs.
+for _own in (config, demo, digest, doctor, init, why):
+    main.add_command(_own)

@@ -229,9 +229,10 @@ def _mentions(line: str) -> Mrkdwn:
 
 
 def answer_card(answer: Answer) -> Card:
-    """Replies are mrkdwn of ours; people's words in them were quoted by the commands."""
+    """Replies are mrkdwn of ours without mentions or links: whatever else looks like one was typed by somebody."""
     mark = "" if answer.ok else ":no_entry: "
-    return Card(f"r{answer.request}.reply", (f"{mark}{answer.reply}",))
+    said = answer.reply.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return Card(f"r{answer.request}.reply", (f"{mark}{said}",))
 
 
 def needs_mention(event: ev.Event) -> bool:

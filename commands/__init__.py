@@ -57,6 +57,14 @@ COMMANDS: tuple[Command, ...] = (
         "commands.looks:incidents",
     ),
     Command(
+        "why",
+        "viewer",
+        "why SESSION|NODE|INCIDENT",
+        "why session-123",
+        "Which stage is missing: seen, signal, decision, guard, next.",
+        "commands.why:why",
+    ),
+    Command(
         "approve",
         "operator",
         "approve INCIDENT|PLAN",
