@@ -73,6 +73,10 @@ class Topic:
         return (self.node,) if self.node else self.session.nodes if self.session else ()
 
     @property
+    def hold(self) -> Hold | None:
+        return next((h for h in self.state.our_holds() if h.node == self.node), None)
+
+    @property
     def plan(self) -> Plan | None:
         """The newest plan of the incident, for the run if one is asked about."""
         plans = [p for p in self.state.all(Plan) if self.incident and p.tag == self.incident.tag]
@@ -178,9 +182,8 @@ def _run(session: Session) -> str:
 
 
 def _known_node(t: Topic) -> str:
-    hold = next((h for h in t.state.all(Hold) if h.node == t.node and h.released is None), None)
     read = [r for r in t.state.all(Reading) if r.node == t.node]
-    facts = [f"held by us since {t.at(hold.since)} ({hold.why})"] if hold else []
+    facts = [f"held by us since {t.at(t.hold.since)} ({t.hold.why})"] if t.hold else []
     facts += [f"{t.session.name} runs there"] if t.session and t.node in t.session.nodes else []
     facts += [f"incident {t.incident.id}, {t.incident.kind}"] if t.incident else []
     return f"node {t.node}: {', '.join(facts)}" if facts else f"node {t.node}" if read else ""
@@ -205,7 +208,7 @@ def _signal(t: Topic) -> Stage:
     unread = t.unread("prometheus")
     if unread:
         return Stage("signal", "no", unread)
-    return Stage("signal", "no", _quiet(t) if t.nodes else "nothing to look at")
+    return Stage("signal", "no", _quiet(t) if t.nodes and _known(t) else "nothing to look at")
 
 
 def _evidence(t: Topic, incident: Incident) -> str:
@@ -311,8 +314,9 @@ def _next(t: Topic) -> str:
         return _followed(t, t.recovery, plan)
     if t.recovery:
         return f"{NOTHING}: {t.recovery.outcome}, {t.recovery.why}"
-    unread = t.unread("scheduler") or t.unread("prometheus")
-    return "`xidbot doctor` says what is wrong" if unread else NOTHING
+    if t.unread("scheduler") or t.unread("prometheus"):
+        return "`xidbot doctor` says what is wrong"
+    return f"`readmit {t.node} REASON` gives it back, with proof" if t.hold else NOTHING
 
 
 def _waiting(t: Topic, plan: Plan) -> str:

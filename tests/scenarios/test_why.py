@@ -188,6 +188,17 @@ def test_nodes_incidents_and_job_ids_lead_to_the_same_plan(world: Make) -> None:
         assert "`approve 1.1.1`" in found["next"].text
     assert stages(w, "node-03")["seen"].text == "node node-03: session-123 runs there"
     assert stages(w, "node-99")["seen"].verdict == "no"
+    assert stages(w, "node-99")["signal"].text == "nothing to look at"
+
+
+def test_a_node_that_was_excluded_waits_for_proof(world: Make) -> None:
+    w = running(world)
+    w.say("UOPER", "exclude node-08 noisy fan")
+    w.run(minutes=1)
+    found = stages(w, "node-08")
+    assert "held by us since" in found["seen"].text and "(noisy fan)" in found["seen"].text
+    assert (found["decision"].text, found["guard"].text) == ("drain node-08, typed by UOPER", "drain node-08: done")
+    assert found["next"].text == "`readmit node-08 REASON` gives it back, with proof"
 
 
 def test_slack_shows_the_same(world: Make) -> None:

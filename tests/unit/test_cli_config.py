@@ -15,9 +15,10 @@ from pydantic import BaseModel
 
 from bot import policy
 from bot.app import read_site
-from bot.cli_config import config, exporters, init, node_labels, used
+from bot.cli_config import config, init
 from bot.config import Config
 from bot.config_example import EXAMPLES, SHOWN, WHY, example
+from bot.config_init import exporters, node_labels, used
 from bot.errors import Unreachable
 from bot.schedulers.simulated import SimulatedScheduler
 from bot.schedulers.slurm import SlurmScheduler

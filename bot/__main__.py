@@ -1,0 +1,5 @@
+"""`python -m bot` is `xidbot`."""
+
+from bot.cli import main
+
+main()
