@@ -156,9 +156,11 @@ class Bot:
             connection.close()
         return [json.loads(body) for (body,) in rows]
 
-    def incident(self, kind: str, within: float = 30) -> dict[str, Any]:
+    def incident(self, kind: str, subject: str = "", within: float = 30) -> dict[str, Any]:
         return eventually(
-            lambda: next((d for d in self.docs("incident") if d["kind"] == kind), None),
+            lambda: next(
+                (d for d in self.docs("incident") if d["kind"] == kind and subject in ("", d["subject"])), None
+            ),
             within=within,
             why=f"an incident {kind}; {self.tail()}",
         )

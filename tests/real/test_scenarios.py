@@ -40,6 +40,8 @@ class Site:
         self.bot: Bot | None = None
 
     def run(self, **site: Any) -> Bot:
+        seen = "count(count by (Hostname) (DCGM_FI_DEV_GPU_TEMP offset 4s))"  # as far back as the bot's lag reaches
+        eventually(lambda: self.prom.value(seen) == 8, within=30, why="every node is scraped again")
         self.bot = Bot(self.root / "bot", self.slurm, self.prom.url, self.slack.api, **site)
         self.bot.start()
         eventually(self.slack.connected, within=20, why=f"the bot connects; {self.bot.tail()}")
