@@ -13,7 +13,7 @@ from bot.model import ROLES, Observation, Request, Role
 from bot.policy import Policy
 from bot.ports import Roles
 from bot.state import State
-from commands import BY_NAME, COMMANDS, Command
+from commands import BY_NAME, Command
 
 MAX_TEXT = 1000  # characters; nobody types more, and a message of 5,000 is an accident
 
@@ -96,7 +96,3 @@ def _function(command: Command) -> Callable[[Asked], Reply]:
     module, _, name = command.run.partition(":")
     function: Callable[[Asked], Reply] = getattr(importlib.import_module(module), name)
     return function
-
-
-def names() -> list[str]:
-    return [command.name for command in COMMANDS]
