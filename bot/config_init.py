@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,9 @@ from bot.errors import SourceError
 from bot.http_session import DeadlineSession
 from bot.model import Cluster
 from bot.schedulers.slurm import SlurmScheduler
+from bot.sources.discover import GPUS, PATTERN, USUAL, exporters, node_labels
 from bot.sources.prometheus import PrometheusSource
 from bot.yamlfile import parse, validate
-
-USUAL = ("node", "Hostname", "instance")
-PATTERN = r"^([^.:]+)"
-GPUS = '{__name__=~"DCGM_FI_DEV_GPU_TEMP|DCGM_FI_DEV_FB_USED"}'
 
 
 @dataclass
@@ -83,26 +79,6 @@ def _metrics(found: Found, nodes: Collection[str]) -> None:
     found.labels = node_labels(labels, nodes)
     where = f"label {found.labels[0]} leads to the nodes" if nodes else "no node to compare with"
     click.echo(f"{len(labels)} GPU series, jobs {', '.join(found.jobs) or 'none'}; {where}", err=True)
-
-
-def exporters(source: PrometheusSource) -> list[str]:
-    """Scrape jobs that bring GPU metrics."""
-    return sorted(labels["job"] for labels, _ in source.instant(f"count by (job) ({GPUS})") if "job" in labels)
-
-
-def node_labels(series: Iterable[dict[str, str]], nodes: Collection[str]) -> list[str]:
-    """The labels whose values lead to nodes, the one that does so most often first; the usual ones after it."""
-    hits: Counter[str] = Counter()
-    for labels in series:
-        for label, value in labels.items():
-            cut = re.search(PATTERN, value)
-            hits[label] += bool(cut and cut[1] in nodes)
-    leading = [label for label, count in sorted(hits.items(), key=lambda h: (-h[1], _rank(h[0]))) if count]
-    return [*leading, *(label for label in USUAL if label not in leading)]
-
-
-def _rank(label: str) -> tuple[int, str]:
-    return (USUAL.index(label) if label in USUAL else len(USUAL), label)
 
 
 def _match(cluster: Cluster | None, given: dict[str, str | None], *, ask: bool) -> dict[str, str]:

@@ -45,6 +45,11 @@ def _open(draft: Draft, policy: Policy, incident: Incident) -> Incident:
     return opened
 
 
+def open_new(draft: Draft, policy: Policy, incident: Incident) -> Incident:
+    """For stages of their own; the number and the episode are given here."""
+    return _open(draft, policy, incident)
+
+
 # -- readings and sources -------------------------------------------------------------------------
 
 
@@ -53,7 +58,10 @@ def see_readings(draft: Draft, seen: Observation, policy: Policy) -> None:
     busy = {n for s in draft.state.live_sessions() for n in s.nodes}
     busy |= {i.subject for i in draft.state.open_incidents()}
     before = {(r.node, r.signal): r.state for r in draft.state.all(Reading)}
+    measured = {r.signal for r in seen.readings if r.state != "unknown"}
     for reading in seen.readings:
+        if reading.signal not in measured and (reading.node, reading.signal) not in before:
+            continue  # this site does not measure it: nothing has changed on any node
         changed = reading.state != before.get((reading.node, reading.signal), "good")
         if changed and (reading.node in busy or reading.state == "bad"):
             draft.emit(ev.ReadingChanged(draft.at, reading, draft.policy))
@@ -62,17 +70,19 @@ def see_readings(draft: Draft, seen: Observation, policy: Policy) -> None:
 def see_sources(draft: Draft, seen: Observation, policy: Policy) -> None:
     looked_at = [SourceHealth(s.name, s.problem, draft.at) for s in seen.sources]
     problems = {s.name: bool(s.problem) for s in draft.state.all(SourceHealth)}
-    for source in (*looked_at, *_node_sources(seen)):
+    for source in (*looked_at, *_node_sources(seen, policy)):
         if bool(source.problem) != problems.get(source.name, False):
             draft.emit(ev.SourceChanged(draft.at, source))
 
 
-def _node_sources(seen: Observation) -> Iterable[SourceHealth]:
+def _node_sources(seen: Observation, policy: Policy) -> Iterable[SourceHealth]:
     """A node whose whole telemetry is gone though the scheduler says it is up."""
     if seen.scores is None or seen.cluster is None:
         return
-    heard = {r.node for r in seen.readings if r.state != "unknown"}
-    down = {r.node: r.text for r in seen.readings if r.signal == "exporter_down" and r.state == "bad"}
+    of_gpus = {signal.id for signal in policy.signals.values() if signal.exporter == "dcgm"}
+    heard = {r.node for r in seen.readings if r.state != "unknown" and r.signal in of_gpus}
+    blinding = {signal.id for signal in policy.signals.values() if signal.opens == "blind"}
+    down = {r.node: r.text for r in seen.readings if r.signal in blinding and r.state == "bad"}
     for name, node in sorted(seen.cluster.nodes.items()):
         if node.gpus:
             problem = _silence(node, down.get(name), name in heard) if node.up else ""
@@ -161,7 +171,7 @@ def _was_on(session: Session, node: str, at: int) -> bool:
 def _see_soft(draft: Draft, score: NodeScore, seen: Observation, policy: Policy) -> None:
     numbers = policy.numbers.score
     warned = open_incident(draft.state, "precursor", score.node)
-    if score.score >= numbers.open_at and score.soft_for >= numbers.open_after:
+    if score.score >= numbers.open_at and (score.sudden or score.soft_for >= numbers.open_after):
         if warned:
             _change(draft, warned, score)
         elif not _muted(draft, score.node, seen) and not _held(seen, score.node):

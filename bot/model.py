@@ -177,10 +177,43 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that a log or another tool tells of a node: the signal's value from `at` to `until`, by the teller's own
+    clock. text: in words, with the GPU where it is told. known: the host is a node of the scheduler."""
+
+    at: int
+    node: str
+    signal: str
+    value: float = 1.0
+    until: int | None = None  # None = a moment
+    text: str = ""
+    provenance: Provenance = "kernel"
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class JobNote:
+    """What a job's own log tells of its failure. at: of the line that tells it, else when the log was last written;
+    since: when the trouble began, None where no line tells. node, rank: the first to fail, where the log tells them.
+    text: for people, with up to 3 lines of the log, one a line."""
+
+    job: str
+    at: int
+    text: str
+    node: str = ""
+    rank: int | None = None
+    kind: str = ""
+    since: int | None = None
+    hint: str = ""  # hardware, network, storage, application, scheduler, unknown
+    suspects: tuple[str, ...] = ()  # nodes to look at
+
+
+@dataclass(frozen=True, slots=True)
 class NodeScore:
     """0..1 for a node now, with the readings that made it, strongest first. hard: condemns hardware by itself.
 
-    soft_for: how long (s) the score has stood at or above the soft opening line within the window.
+    soft_for: how long (s) the score has stood at or above the soft opening line within the window. sudden: what the
+    driver reported is enough for that line, and needs not stand there.
     """
 
     node: str
@@ -188,6 +221,7 @@ class NodeScore:
     hard: bool
     reasons: tuple[Reading, ...] = ()
     soft_for: int = 0
+    sudden: bool = False
     known: bool = True
 
 
@@ -199,6 +233,92 @@ class Checkpoint:
     step: int | None
     started: int | None
     completed: int | None
+
+
+# -- storage --------------------------------------------------------------------------------------
+
+Verdict = Literal["client_slots", "server", "node_path", "link", "metadata", "unknown"]
+StallRule = Literal["slow_save", "overdue_save", "hang", "slow_load"]
+StoragePhase = Literal["quiet", "save", "load", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """Where storage time goes now. Of a node unless it says otherwise, the median of the busy ones; None = not
+    measured. op_mix: operation → share of request time; ceiling: bytes/s at slots × size / RTT."""
+
+    queue_share: float | None = None
+    in_flight: float | None = None
+    slots: float | None = None  # times connections
+    backlog: float | None = None
+    rtt: float | None = None  # s
+    rtt_usual: float | None = None
+    retransmitted: float | None = None  # of requests
+    worst_node: str = ""
+    worst_rtt: float | None = None
+    rate: float | None = None  # bytes/s of all
+    rate_usual: float | None = None
+    link_use: float | None = None
+    op_mix: tuple[tuple[str, float], ...] = ()
+    ceiling: float | None = None
+    waiting_nodes: int = 0  # nodes on which requests wait and none completes
+    nodes: int = 0
+    missing: tuple[str, ...] = ()  # what would be needed to tell more
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """A save or a load as the file system's counters show it. end None = under way. slow: it stalled."""
+
+    start: int
+    end: int | None
+    bytes: float
+    nodes: int
+    slow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A storage event. onset: when the rule became true. node: only where the verdict is node_path. ended: when it was
+    over. usual: what a save (or the gap between two) takes, s. beyond: session key → seconds it cost beyond that."""
+
+    export: str
+    rule: StallRule
+    verdict: Verdict
+    onset: int
+    node: str = ""
+    usual: int | None = None
+    measures: Measures = Measures()
+    ended: int | None = None
+    beyond: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStorage:
+    """One run on one mount. stalled: the rule that holds, or empty. onset: of that. beyond: seconds that its last
+    stall cost beyond the usual, so far. normal_saves and calm_since: since that stall was over, or since we look.
+    cadence: saves come often enough to wait for. saves: newest last."""
+
+    session: str
+    phase: StoragePhase
+    stalled: StallRule | Literal[""] = ""
+    onset: int | None = None
+    usual: int | None = None
+    beyond: int = 0
+    normal_saves: int = 0
+    calm_since: int | None = None
+    cadence: bool = False
+    saves: tuple[Burst, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StorageView:
+    """One mount now. stall: the event that some of its runs are in, or None. known: it could be measured."""
+
+    export: str
+    sessions: tuple[SessionStorage, ...]
+    stall: Stall | None = None
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +343,7 @@ class Observation:
     readings: tuple[Reading, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
     sources: tuple[SourceState, ...] = ()
+    storage: tuple[StorageView, ...] = ()
 
 
 # -- what we keep ---------------------------------------------------------------------------------
@@ -298,6 +419,7 @@ class Incident:
     quiet_since: int | None = None
     closed: int | None = None
     closed_why: str = ""
+    stall: Stall | None = None  # of a checkpoint_stall
 
     @property
     def tag(self) -> str:

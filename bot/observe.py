@@ -10,13 +10,14 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bot.errors import SourceError, Unreachable
-from bot.model import Cluster, NodeScore, Observation, Reading, SourceState
+from bot.model import Cluster, Mark, NodeScore, Observation, Reading, SourceState
 from bot.policy import Policy, Signal
-from bot.ports import CheckpointSource, Matrix, MetricSource, Scheduler
-from bot.signals.score import Window, node_scores, readings, score
+from bot.ports import CheckpointSource, MarkSource, Matrix, MetricSource, Scheduler
+from bot.signals.rows import row_of
+from bot.signals.score import score
+from bot.window import Heard, health_marks, stays_of, times_back, told_texts, window
 
 T = TypeVar("T")
 WORKERS = 4  # questions at once; Prometheus answers 20 at a time for all who ask it
@@ -55,9 +56,10 @@ class LiveObserver:
     policy: Policy
     watch: Watch
     details: Details | None = None
+    logs: Sequence[MarkSource] = ()
     _cluster: Cluster | None = None
     _last: Metrics | None = None
-    _told: Mapping[tuple[str, str, float | None], str] = field(default_factory=dict)
+    _told: dict[tuple[str, str, float | None], str] = field(default_factory=dict)
 
     def observe(self, now: int) -> Observation:
         time = self.policy.numbers.time
@@ -68,26 +70,45 @@ class LiveObserver:
             saving = pool.submit(self.checkpoints.checkpoints, at, watched)
             if self._cluster is None:  # without nodes every host would be a stranger, so the first look waits
                 self._cluster, _ = _outcome(looking.result)
-            metrics = self._measure(at, pool)
+            heard, unheard = self._listen(now)
+            metrics = self._measure(at, pool, heard)
         cluster, unscheduled = _outcome(looking.result)
         saves, unsaved = _outcome(saving.result)
         self._cluster = cluster or self._cluster
-        sources = SourceState("scheduler", unscheduled), SourceState("prometheus", metrics.problem or unsaved)
+        sources = SourceState("scheduler", unscheduled), SourceState("prometheus", metrics.problem or unsaved), *unheard
         return Observation(at, now, cluster, metrics.scores, metrics.readings, tuple(saves or ()), sources)
+
+    # -- logs and other tools ------------------------------------------------------------------------------------------
+
+    def _listen(self, now: int) -> tuple[Heard, list[SourceState]]:
+        """What they tell of the last window. One that cannot be read tells nothing, which is not: nothing happened."""
+        since = now - self.policy.numbers.time.window
+        marks: list[Mark] = []
+        signals: list[str] = []
+        states: list[SourceState] = []
+        for source in self.logs:
+            told, problem = _outcome(partial(source.marks, since, now, self._nodes()))
+            marks += told or ()
+            signals += source.signals if not problem else ()
+            states.append(SourceState(source.name, problem))
+        if self._cluster:
+            marks += health_marks(self._cluster)
+            signals.append("health_check")
+        return Heard(marks, signals), states
 
     # -- metrics -------------------------------------------------------------------------------------------------------
 
-    def _measure(self, at: int, pool: ThreadPoolExecutor) -> Metrics:
+    def _measure(self, at: int, pool: ThreadPoolExecutor, heard: Heard) -> Metrics:
         """Asked again for the same moment only if something failed."""
         if self._last is None or self._last.at != at or self._last.problem:
             matrices, problem = self._ask(at, pool)
-            self._last = self._judge(at, matrices, problem) if matrices else Metrics(at, None, (), problem)
+            self._last = self._judge(at, matrices, heard, problem) if matrices else Metrics(at, None, (), problem)
         return self._last
 
     def _ask(self, at: int, pool: ThreadPoolExecutor) -> tuple[dict[str, Matrix], str]:
         """The signals that could be read, and why the others could not. Once nothing answers, the rest is not asked:
         a dozen deadlines in a row would make a tick last a minute."""
-        nodes, times = self._nodes(), self._times(at)
+        nodes, times = self._nodes(), times_back(self.policy, at, at)
         gone: list[Unreachable] = []
 
         def matrix(signal: Signal) -> Matrix:
@@ -99,41 +120,19 @@ class LiveObserver:
                 gone.append(error)
                 raise
 
-        asked = {name: pool.submit(matrix, signal) for name, signal in self.policy.signals.items()}
+        asked = {name: pool.submit(matrix, signal) for name, signal in self.policy.signals.items() if signal.query}
         answers = {name: _outcome(answer.result) for name, answer in asked.items()}
         problems = {name: problem for name, (_, problem) in answers.items() if problem}
         return {name: found for name, (found, _) in answers.items() if found}, _summary(problems, len(answers))
 
-    def _judge(self, at: int, matrices: Mapping[str, Matrix], problem: str) -> Metrics:
-        scores = score(self._window(matrices, self._times(at)), self.policy)
-        last = len(scores.window.times) - 1
-        return self._detailed(Metrics(at, node_scores(scores, last), readings(scores, last), problem))
-
-    def _times(self, at: int) -> NDArray[np.int64]:
-        """The window, and longer where a site's persistence is longer than its window."""
-        step = self.policy.numbers.time.step
-        back = max([self.policy.numbers.time.window, *(s.persistence for s in self.policy.signals.values())])
-        return np.arange(at - -(-back // step) * step, at + 1, step, dtype=np.int64)
-
-    def _window(self, matrices: Mapping[str, Matrix], times: NDArray[np.int64]) -> Window:
-        """All signals over all hosts: those that were seen, and nodes that should have GPUs though nothing was."""
-        signals, nodes = self.policy.signals, self._nodes()
-        expected = {node: self._expected(node) for node in nodes}
-        known = {host: ours for m in matrices.values() for host, ours in zip(m.hosts, m.known, strict=True)}
-        known |= {node: True for node in nodes if expected[node] > 0}
-        hosts = {host: column for column, host in enumerate(known)}
-        values = np.full((len(signals), len(times), len(hosts)), np.nan)
-        for i, name in enumerate(signals):
-            if name in matrices:
-                values[i][:, [hosts[host] for host in matrices[name].hosts]] = matrices[name].values
-        return Window(
-            signals=tuple(signals.values()),
-            nodes=tuple(hosts),
-            times=times,
-            values=values,
-            expected=np.array([expected.get(host, np.nan) for host in hosts], dtype=np.float64),
-            known=np.array(list(known.values()), dtype=bool),
-        )
+    def _judge(self, at: int, matrices: Mapping[str, Matrix], heard: Heard, problem: str) -> Metrics:
+        expected = {node: self._expected(node) for node in self._nodes()}
+        stays = stays_of(self._cluster) if self._cluster else ()
+        seen = window(self.policy, matrices, times_back(self.policy, at, at), expected, stays, heard)
+        scores = score(seen, self.policy)
+        row = row_of(scores, len(scores.window.times) - 1)
+        metrics = Metrics(at, row.scores, row.readings, problem)
+        return self._detailed(metrics, told_texts(heard.marks, self.policy.signals, at))
 
     def _nodes(self) -> Collection[str]:
         return self._cluster.nodes if self._cluster else ()
@@ -146,15 +145,17 @@ class LiveObserver:
 
     # -- which GPU -----------------------------------------------------------------------------------------------------
 
-    def _detailed(self, metrics: Metrics) -> Metrics:
-        """The same with texts that name the GPUs, kept for as long as a reading stays bad at its value."""
-        if self.details is None:
-            return metrics
+    def _detailed(self, metrics: Metrics, told: Mapping[tuple[str, str], str]) -> Metrics:
+        """The same with texts that name the GPUs, kept for as long as a reading stays bad at its value. told: (signal,
+        node) → the words of a log, which names them itself."""
         bad = {(r.signal, r.node, r.value): r for r in metrics.readings if r.state == "bad"}
+        self._told |= {key: told[key[:2]] for key in bad if key[:2] in told}
         fresh = [reading for key, reading in bad.items() if key not in self._told]
-        with suppress(SourceError):  # an incident does not wait for it; asked again next time
-            new = {(r.signal, r.node, r.value): text for r, text in self._asked_for(fresh, metrics.at, self.details)}
-            self._told = {key: text for key, text in {**self._told, **new}.items() if key in bad}
+        if self.details is not None:
+            with suppress(SourceError):  # an incident does not wait for it; asked again next time
+                new = self._asked_for(fresh, metrics.at, self.details)
+                self._told |= {(r.signal, r.node, r.value): text for r, text in new}
+        self._told = {key: text for key, text in self._told.items() if key in bad}
         return replace(
             metrics,
             readings=tuple(map(self._worded, metrics.readings)),

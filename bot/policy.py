@@ -7,15 +7,19 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib.resources import files
+from string import Template
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, RootModel, model_validator
 
 from bot import yamlfile
 from bot.model import Kind, Mode
+from bot.storage.numbers import StorageNumbers
+from bot.storage.numbers import numbers as storage_numbers
 from bot.yamlfile import Duration, Located, Strict
 
 XidAction = Literal["none", "restart_app", "reset_idle", "reset", "reboot", "test", "repair"]
+Phase = Literal["start", "save", "load", "boot"]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Category = Literal[
@@ -49,7 +53,18 @@ class ScoreNumbers(Strict):
     close_after: Duration
 
 
+class PhaseNumbers(Strict):
+    start: Duration
+    boot: Duration
+    save_bytes: float
+    load_bytes: float
+    settle: Duration
+
+
 class IncidentNumbers(Strict):
+    storm_nodes: Count
+    storm_share: Share
+    storm_within: Duration
     clean_after: Duration
     precursor_good_after: Duration
     blind_after: Count
@@ -88,6 +103,7 @@ class ApprovalNumbers(Strict):
 class Numbers(Strict):
     time: Time
     score: ScoreNumbers
+    phases: PhaseNumbers
     incidents: IncidentNumbers
     recovery: RecoveryNumbers
     caps: Caps
@@ -96,14 +112,24 @@ class Numbers(Strict):
 
 class Evidence(Strict):
     """How a value becomes evidence. class: `threshold` (bad at `at` and above), `change` (bad when the value rose
-    by `at` within `lasts`), `missing` (bad when the value is below the node's expected GPU count by `at`).
+    by `at` within `lasts`), `missing` (bad when the value is below the node's expected GPU count by `at`, and not 0),
+    `gone` (bad when the value is 0 on a node that should have GPUs), `peers` (bad when it stands `at` spreads away from the median of its session's nodes, on the `side` given), `context` (never bad:
+    it tells in which phase a node is).
 
     strength: evidence once bad. ramp: the value at which evidence reaches `full` (linear from `strength`).
     lasts: an event counts for this long after it was seen, whatever follows; 0 = only while it is seen.
+    event: the driver reported it, it is no statistics: it opens an incident without standing for `open_after`.
+    floor, floor_abs: the spread is at least this share of the median, and at least this much. least: the median must
+    be at least this for a comparison to mean something.
     """
 
-    kind: Literal["threshold", "change", "missing"] = Field(alias="class")
+    kind: Literal["threshold", "change", "missing", "gone", "peers", "context"] = Field(alias="class")
     at: float = 1.0
+    side: Literal["high", "low"] = "high"
+    floor: Share = 0.0
+    floor_abs: float = 0.0
+    least: float = 0.0
+    event: bool = False
     strength: Share = 0.0
     ramp: float | None = None
     full: Share | None = None
@@ -117,34 +143,43 @@ class Evidence(Strict):
             raise ValueError(f"ramp must lie above at ({self.at:g})")
         if self.kind == "change" and not self.lasts:
             raise ValueError("class change needs lasts: how far back it looks for the rise")
+        if self.kind == "peers" and not (self.floor or self.floor_abs):
+            raise ValueError(
+                "class peers needs floor or floor_abs: peers that are all alike have no spread of their own"
+            )
         return self
 
 
 def _told(text: str) -> str:
     """A reading's text can be filled in with what a reading knows."""
     try:
-        text.format(value=0.0, expected=0.0, xid_name="")
+        text.format(value=0.0, expected=0.0, peers=0.0, xid_name="")
     except (KeyError, IndexError, ValueError, AttributeError) as error:
-        raise ValueError(f"{text!r} cannot be filled in ({error}); it knows value, expected and xid_name") from error
+        raise ValueError(
+            f"{text!r} cannot be filled in ({error}); it knows value, expected, peers, xid_name"
+        ) from error
     return text
 
 
 class Signal(Strict):
-    """One kind of evidence. query: PromQL for one value per node. In it `$by` stands for the site's node labels, `$gpu`
-    for these and the labels that tell one GPU, `$dcgm` for the matcher of the site's dcgm jobs, `$codes` for the Xid
-    codes of `xid_action` as a regular expression.
+    """One kind of evidence. query: PromQL for one value per node; empty: only logs and other tools tell it. In it `$by`
+    stands for the site's node labels, `$gpu` for these and the labels that tell one GPU, `$dcgm` for the matcher of the
+    site's dcgm jobs.
 
     value_label: a label that holds the value (`xid`), for queries that can only count; values that are not codes of
     `xid_action` are left out. A value above blank_above (DCGM's way to say that there is none) or below blank_below
-    is unknown.
+    is unknown. exporter: where the value comes from; a comparison with peers says nothing while that one is frozen.
+    not_during: phases in which it says nothing.
     """
 
     title: str
     category: Category
     hard: bool = False
     provenance: Literal["kernel", "claimed"] = "kernel"
-    query: str
+    query: str = ""
     evidence: Evidence
+    exporter: Literal["", "dcgm", "node"] = ""
+    not_during: tuple[Phase, ...] = ()
     persistence: Duration = 0
     weight: Share = 1.0
     blank_above: float = 1e12
@@ -186,8 +221,29 @@ class CheckpointGauges(Strict):
     completed: str = 'train_checkpoint_completed_timestamp{job="$job"}'
 
 
+PATH_FIELDS = ("job", "name", "user", "session")
+
+
+def _path_pattern(text: str) -> str:
+    """Absolute, without `..`, and only with fields that a job has; `*`, `?` and `[…]` match as in a shell."""
+    template = Template(text)
+    unknown = set(template.get_identifiers()) - set(PATH_FIELDS) if template.is_valid() else {text}
+    if text and (unknown or not text.startswith("/") or ".." in text.split("/")):
+        raise ValueError(f"{text!r} is no path pattern; write one like /logs/$user/$name-$job.out, with {PATH_FIELDS}")
+    return text
+
+
+PathPattern = Annotated[str, AfterValidator(_path_pattern)]
+
+
 class CheckpointRule(Strict):
+    """directory: where the run's checkpoints lie. marker: a glob of the file that its trainer writes last, in the
+    directory or in each checkpoint; empty = the usual frameworks' own; `rename` = a checkpoint has its name once whole.
+    """
+
     prometheus: CheckpointGauges = CheckpointGauges()
+    directory: PathPattern = ""
+    marker: str = ""
 
 
 class Match(Strict):
@@ -205,12 +261,14 @@ class SessionRule(Strict):
     match: Match
     controller: str = "xidbot"
     checkpoint: CheckpointRule = CheckpointRule()
+    log: PathPattern = ""  # where the run's own log lies
     mode: Mode | None = None
     no_requeue_codes: tuple[str, ...] = ("93",)  # NVRx: decided, do not requeue
 
 
 class Policy(Strict):
     numbers: Numbers
+    storage: StorageNumbers = Field(default_factory=storage_numbers)
     signals: Mapping[str, Signal]
     playbooks: tuple[Playbook, ...]
     sessions: tuple[SessionRule, ...] = ()
@@ -258,8 +316,11 @@ def build(
     gpus: Mapping[str, int] | None = None,
     located: Located | None = None,
 ) -> Policy:
+    over = dict(policy or {})
+    storage = storage_numbers(over.pop("storage", None), located)
     return Policy(
-        numbers=numbers(policy, located),
+        numbers=numbers(over, located),
+        storage=storage,
         signals=signals(signal_overrides, located),
         playbooks=tuple(playbooks),
         sessions=tuple(sessions),

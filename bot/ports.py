@@ -6,13 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from bot.model import Action, Argv, Checkpoint, Cluster, Next, Observation, Report, Role
+from bot.model import Action, Argv, Checkpoint, Cluster, JobNote, Mark, Next, Observation, Report, Role, StorageView
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from bot.policy import Signal
+    from bot.storage.window import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,51 @@ class CheckpointSource(Protocol):
 
     def checkpoints(self, at: int, jobs: Mapping[str, Sequence[str]]) -> Sequence[Checkpoint]:
         """jobs: job id → the names it may be known by (id, job name, session name)."""
+        ...
+
+
+class MarkSource(Protocol):
+    """A log or another tool that tells of nodes. name: as it is called among the sources; signals: what it can tell."""
+
+    name: str
+    signals: Collection[str]
+
+    def marks(self, since: int, now: int, nodes: Collection[str]) -> Sequence[Mark]:
+        """What happened from `since` to now, in any order; asked again, it tells the same again. Raises SourceError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlace:
+    """Where the log of a job's newest attempt lies. path: may be a glob. due: it ended or hangs, so that it is worth
+    reading now; others are followed now and then. start: of the attempt; what is older is another one's."""
+
+    path: str
+    attempt: str
+    due: bool
+    nodes: tuple[str, ...] = ()
+    start: int | None = None
+    ranks: int | None = None
+
+
+class JobLogSource(Protocol):
+    """The jobs' own logs."""
+
+    def notes(self, now: int, jobs: Mapping[str, JobPlace]) -> Sequence[JobNote]:
+        """jobs: job id → its log. What is known of those that are due; a log that does not answer raises nothing."""
+        ...
+
+
+class StorageSource(Protocol):
+    """The file system's counters, judged. Empty = not measured, never 'all is well'."""
+
+    def look(self, at: int, spans: Sequence[Span], nodes: Collection[str]) -> tuple[StorageView, ...]:
+        """How the mounts stand at `at`. spans: runs on their nodes since `history` (bot.storage.numbers), those that
+        ended too; nodes: all of the scheduler. Raises SourceError; asked again it goes on from where it was."""
+        ...
+
+    def phase_flags(self, times: NDArray[np.int64], nodes: Sequence[str]) -> NDArray[np.uint8]:
+        """(T, N) bits SAVING, LOADING, STALLED (bot.storage.watch) of what was looked at so far."""
         ...
 
 

@@ -8,35 +8,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bot.model import NodeScore, Observation, Reading, SourceState
+from bot.model import Observation, Reading, SourceState
 from bot.policy import Policy
 from bot.ports import Scheduler
 from bot.sandbox.metrics import SimulatedCheckpoints, SimulatedMetrics
-from bot.signals.score import Scores, Window, node_scores, readings, score
+from bot.signals.rows import Row, Rows
+from bot.signals.score import Scores, score
+from bot.window import Heard, health_marks, stays_of, times_back, window
 
 AHEAD = 120  # steps; the next change is seldom further away
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """What is seen at one moment."""
-
-    scores: Mapping[str, NodeScore]
-    readings: tuple[Reading, ...]
 
 
 @dataclass
 class _Block:
     """Steps scored at once. version: of the record they are true for."""
 
-    scores: Scores
+    rows: Rows
     version: int
-
-    def row_of(self, at: int) -> int:
-        """Its number; -1 when it lies outside."""
-        times = self.scores.window.times
-        row = (at - int(times[0])) // self.scores.window.step
-        return row if row < len(times) else -1
 
 
 class AheadObserver:
@@ -54,7 +42,7 @@ class AheadObserver:
         self._metrics, self._scheduler, self._checkpoints = metrics, scheduler, checkpoints
         self._policy, self._watch, self._version = policy, watch, version
         self._block: _Block | None = None
-        self._last: tuple[_Block, int, _Row] | None = None
+        self._told: tuple[Row, Row] | None = None
 
     def observe(self, now: int) -> Observation:
         time = self._policy.numbers.time
@@ -69,41 +57,31 @@ class AheadObserver:
         saves = tuple(self._checkpoints.checkpoints(at, watched))
         return Observation(at, now, cluster, row.scores, row.readings, saves, sources)
 
-    def _row(self, at: int) -> _Row:
-        if self._block is None or self._block.version != self._version() or self._block.row_of(at) < 0:
+    def _row(self, at: int) -> Row:
+        if self._block is None or self._block.version != self._version() or self._block.rows.at(at) < 0:
             self._block = self._score(at)
-        number = self._block.row_of(at)
-        known = self._last
-        if known and known[0] is self._block and known[1] == number - 1 and _same(self._block.scores, number):
-            row = _a_step_later(known[2], self._block.scores)
-        else:
-            row = self._told(number)
-        self._last = (self._block, number, row)
-        return row
+        rows = self._block.rows
+        bare = rows.row(rows.at(at))
+        if self._told is None or self._told[0].readings is not bare.readings:
+            texts = dict(self._texts(rows.scores, rows.at(at), at))
+            worded = {node: replace(s, reasons=_worded(s.reasons, texts)) for node, s in bare.scores.items()}
+            self._told = bare, Row(worded, _worded(bare.readings, texts))
+        elif self._told[0] is not bare:
+            stood = {n: replace(s, soft_for=bare.scores[n].soft_for) for n, s in self._told[1].scores.items()}
+            self._told = bare, replace(self._told[1], scores=stood)
+        return self._told[1]
 
     def _score(self, at: int) -> _Block:
-        time, signals = self._policy.numbers.time, tuple(self._policy.signals.values())
-        back = -(-max([time.window, *(s.persistence for s in signals)]) // time.step)
-        start, end = at - back * time.step, at + AHEAD * time.step
-        nodes = self._scheduler.snapshot(at).nodes
-        asked = [self._metrics.matrix(signal, start, end, time.step, nodes) for signal in signals]
-        window = Window(
-            signals=signals,
-            nodes=asked[0].hosts,
-            times=asked[0].times,
-            values=np.stack([matrix.values for matrix in asked]),
-            expected=np.array([nodes[host].gpus or 0 for host in asked[0].hosts], dtype=np.float64),
-            known=np.array(asked[0].known, dtype=bool),
-        )
-        return _Block(score(window, self._policy), self._version())
-
-    def _told(self, number: int) -> _Row:
-        assert self._block is not None
-        scores = self._block.scores
-        at = int(scores.window.times[number])
-        texts = dict(self._texts(scores, number, at))
-        told = {node: replace(s, reasons=_worded(s.reasons, texts)) for node, s in node_scores(scores, number).items()}
-        return _Row(told, _worded(readings(scores, number), texts))
+        step, signals = self._policy.numbers.time.step, self._policy.signals
+        times = times_back(self._policy, at, at + AHEAD * step)
+        start, end = int(times[0]), int(times[-1])
+        cluster = self._scheduler.snapshot(at)
+        nodes = cluster.nodes
+        asked = {id: self._metrics.matrix(s, start, end, step, nodes) for id, s in signals.items() if s.query}
+        expected = {name: float(node.gpus or 0) for name, node in nodes.items()}
+        heard = Heard(tuple(health_marks(cluster)), ("health_check",))
+        seen = window(self._policy, asked, times, expected, stays_of(cluster), heard)
+        return _Block(Rows(score(seen, self._policy)), self._version())
 
     def _texts(self, scores: Scores, number: int, at: int) -> Iterator[tuple[tuple[str, str], str]]:
         """Which GPU, for what is bad."""
@@ -121,22 +99,3 @@ def _worded(given: Sequence[Reading], texts: Mapping[tuple[str, str], str]) -> t
         replace(r, text=texts[r.node, r.signal]) if r.state == "bad" and (r.node, r.signal) in texts else r
         for r in given
     )
-
-
-def _same(scores: Scores, number: int) -> bool:
-    """The row before reads the same: nothing became bad, good or unknown, and what is bad has the same value."""
-    bad = scores.bad[:, number]
-    return (
-        np.array_equal(bad, scores.bad[:, number - 1])
-        and np.array_equal(scores.evidence[:, number], scores.evidence[:, number - 1], equal_nan=True)
-        and np.array_equal(scores.values[:, number][bad], scores.values[:, number - 1][bad])
-    )
-
-
-def _a_step_later(row: _Row, scores: Scores) -> _Row:
-    """Only time has passed: what stands, stands longer."""
-    step, line = scores.window.step, scores.numbers.open_at
-    if all(s.score < line for s in row.scores.values()):
-        return row
-    later = {n: replace(s, soft_for=s.soft_for + step) if s.score >= line else s for n, s in row.scores.items()}
-    return _Row(later, row.readings)

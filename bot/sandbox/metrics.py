@@ -107,6 +107,7 @@ SIGNALS: Mapping[str, Callable[[Asked], Floats]] = {
     "xid_reset_idle": _xid,
     "xid_restart_app": _xid,
     "gpu_missing": _gpus,
+    "gpus_gone": _gpus,
     "exporter_down": _exporter_down,
     "row_remap_failure": partial(_flag, "remap_failed"),
     "dbe": partial(_growth, "double_bit", 10 * MINUTE),

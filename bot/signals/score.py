@@ -6,15 +6,16 @@ it lasts, never further, so a row whose look-back lies inside the window has the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import isnan
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import nan
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bot.model import NodeScore, Reading, State3
 from bot.policy import Evidence, Policy, ScoreNumbers, Signal
+from bot.signals.peers import Groups, deviations
+from bot.signals.phases import phases
 from bot.signals.xid import xid
 
 Floats = NDArray[np.float64]
@@ -29,7 +30,7 @@ ENOUGH = 0.75
 @dataclass(frozen=True, slots=True)
 class Window:
     """What was measured. times: (T,) evenly spaced Unix seconds; values: (S, T, N); expected: (N,) GPUs that the node
-    should have; known: (N,) the host is a node of the scheduler."""
+    should have; known: (N,) the host is a node of the scheduler; groups: which run each node was on, None = on none."""
 
     signals: tuple[Signal, ...]
     nodes: tuple[str, ...]
@@ -37,6 +38,7 @@ class Window:
     values: Floats
     expected: Floats
     known: Flags
+    groups: Groups | None = None
 
     @property
     def step(self) -> int:
@@ -49,10 +51,12 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """values, seen, bad, evidence: (S, T, N); score, hard: (T, N).
+    """values, seen, bad, evidence: (S, T, N); score, hard, sudden: (T, N).
 
     values: as shown to people: of the event, while it lasts. seen: bad, whether or not it has persisted; bad: it has.
-    evidence: 0..1. score: NaN where no signal that could say something against the node is known.
+    evidence: 0..1. score: NaN where no signal that could say something against the node is known. sudden: what the
+    driver reported suffices for an incident. usual: number of a signal → (T, N) the median of the node's peers. back:
+    rows that one look sees before its own.
     """
 
     window: Window
@@ -63,17 +67,30 @@ class Scores:
     evidence: Floats
     score: Floats
     hard: Flags
+    sudden: Flags
+    usual: Mapping[int, Floats] = field(default_factory=dict)
+    back: int = 0
 
 
 def score(window: Window, policy: Policy) -> Scores:
     numbers = policy.numbers.score
-    measured, values = _lasting(window, _measured(window))
+    measured = _measured(window)
+    usual = _against_peers(window, measured)
+    measured[_silenced(window, policy)] = np.nan
+    measured, values = _lasting(window, measured)
     with np.errstate(invalid="ignore"):  # an infinite sample compares as it should
         seen = measured >= _parameter(window, lambda e: e.at)
     bad, known = _persistent(window, seen, ~np.isnan(measured))
     evidence = np.where(known, np.where(bad, _strength(window, measured), 0.0), np.nan)
-    total, hard = _fused(window.signals, evidence, numbers)
-    return Scores(window, numbers, values, seen, bad, evidence, total, hard)
+    total, hard, sudden = _fused(window.signals, evidence, numbers)
+    back = look_back(policy) // window.step
+    return Scores(window, numbers, values, seen, bad, evidence, total, hard, sudden, usual, back)
+
+
+def look_back(policy: Policy) -> int:
+    """Seconds, a multiple of the step: the window, longer where a site's persistence is."""
+    longest = max([policy.numbers.time.window, *(s.persistence + s.evidence.lasts for s in policy.signals.values())])
+    return -(-longest // policy.numbers.time.step) * policy.numbers.time.step
 
 
 # -- from values to evidence: each class is a measure that is bad at `at` and above ------------------------------------
@@ -82,9 +99,13 @@ def score(window: Window, policy: Policy) -> Scores:
 def _measured(window: Window) -> Floats:
     measured = window.values.copy()
     for kind, measure in MEASURES.items():
-        rows = [i for i, signal in enumerate(window.signals) if signal.evidence.kind == kind]
+        rows = _of_kind(window, kind)
         measured[rows] = measure(window, rows)
     return measured
+
+
+def _of_kind(window: Window, kind: str) -> list[int]:
+    return [i for i, signal in enumerate(window.signals) if signal.evidence.kind == kind]
 
 
 def _value(window: Window, rows: Sequence[int]) -> Floats:
@@ -92,7 +113,13 @@ def _value(window: Window, rows: Sequence[int]) -> Floats:
 
 
 def _missing(window: Window, rows: Sequence[int]) -> Floats:
-    return window.expected - window.values[rows]
+    return np.where(window.values[rows] == 0, np.nan, window.expected - window.values[rows])
+
+
+def _gone(window: Window, rows: Sequence[int]) -> Floats:
+    values = window.values[rows]
+    gone = (values == 0) & (window.expected > 0)
+    return np.where(np.isnan(values) | np.isnan(window.expected), np.nan, gone)
 
 
 def _rise(window: Window, rows: Sequence[int]) -> Floats:
@@ -115,11 +142,54 @@ def _lowest(values: Floats, length: int) -> Floats:
     return low
 
 
+def _nothing(window: Window, rows: Sequence[int]) -> Floats:
+    return np.full((len(rows), *window.values.shape[1:]), np.nan)
+
+
 MEASURES: dict[str, Callable[[Window, Sequence[int]], Floats]] = {
     "threshold": _value,
     "missing": _missing,
+    "gone": _gone,
     "change": _rise,
+    "context": _nothing,
 }
+
+
+def _against_peers(window: Window, measured: Floats) -> dict[int, Floats]:
+    """Measures the class `peers` in place, and gives the median of each. A node that is measured but has no peers, or
+    whose peers do too little to be compared, has nothing against it."""
+    rows = _of_kind(window, "peers")
+    if not rows or window.groups is None:
+        measured[rows] *= 0
+        return {}
+    rules = [window.signals[row].evidence for row in rows]
+    floors = _per_signal([e.floor for e in rules]), _per_signal([e.floor_abs for e in rules])
+    away, usual = deviations(window.values[rows], window.groups, *floors)
+    away *= _per_signal([1 if e.side == "high" else -1 for e in rules])
+    with np.errstate(invalid="ignore"):
+        told = ~np.isnan(away) & (usual >= _per_signal([e.least for e in rules]))
+    measured[rows] = np.where(told, away, 0 * window.values[rows])
+    return dict(zip(rows, usual, strict=True))
+
+
+# -- what cannot be judged ---------------------------------------------------------------------------------------------
+
+
+def _silenced(window: Window, policy: Policy) -> Flags:
+    """(S, T, N): the signal says nothing in this phase, or compares what its exporter shows for ever with peers that
+    moved on."""
+    ids = {signal.id: row for row, signal in enumerate(window.signals)}
+    context = {name: window.values[row] for name, row in ids.items()}
+    groups = window.groups or Groups.none(*window.values.shape[1:])
+    now = phases(context, groups, window.step, policy.numbers.phases)
+    silenced = np.zeros(window.values.shape, dtype=bool)
+    for row, signal in enumerate(window.signals):
+        for phase in signal.not_during:
+            silenced[row] |= now[phase]
+        frozen = context.get(f"{signal.exporter}_frozen")
+        if frozen is not None and signal.evidence.kind == "peers":
+            silenced[row] |= frozen >= 1
+    return silenced
 
 
 def _lasting(window: Window, measured: Floats) -> tuple[Floats, Floats]:
@@ -173,107 +243,38 @@ def _per_signal(numbers: Sequence[float]) -> Floats:
 # -- from evidence to scores -------------------------------------------------------------------------------------------
 
 
-def _fused(signals: Sequence[Signal], evidence: Floats, numbers: ScoreNumbers) -> tuple[Floats, Flags]:
-    """The strongest within a category, noisy-or across; soft evidence stops at its cap, whatever adds up."""
+def _fused(signals: Sequence[Signal], evidence: Floats, numbers: ScoreNumbers) -> tuple[Floats, Flags, Flags]:
+    """(score, hard, sudden), NaN where nothing is known: no measured signal that could say something against the node,
+    and no log that did. A log's silence is no measurement."""
     told = np.nan_to_num(evidence)
+    total = _combined(signals, told, numbers)
+    events = np.array([s.evidence.event for s in signals], dtype=bool).reshape(-1, 1, 1)
+    sudden = _combined(signals, np.where(events, told, 0), numbers) >= numbers.open_at
+    speaks = np.array([bool(s.query) and max(s.evidence.strength, s.evidence.full or 0) > 0 for s in signals])
+    judged = (~np.isnan(evidence[speaks])).any(axis=0) | (told > 0).any(axis=0)
+    condemned = _strongest(told, [s.hard for s in signals]) >= numbers.hard_line
+    return np.where(judged, total, np.nan), condemned, sudden
+
+
+def _combined(signals: Sequence[Signal], told: Floats, numbers: ScoreNumbers) -> Floats:
+    """The strongest within a category, noisy-or across; soft evidence stops at its cap, whatever adds up."""
     no_hard, no_soft = np.ones(told.shape[1:]), np.ones(told.shape[1:])
-    for category in {signal.category for signal in signals}:
+    for category in sorted({signal.category for signal in signals}):
         hard = _strongest(told, [s.category == category and s.hard for s in signals])
         soft = _strongest(told, [s.category == category and not s.hard for s in signals])
         no_hard *= 1 - hard
         no_soft *= 1 - np.where(hard > 0, 0, soft)
-    total = 1 - no_hard * (1 - np.minimum(1 - no_soft, numbers.soft_cap))
-    speaks = np.array([max(s.evidence.strength, s.evidence.full or 0) > 0 for s in signals], dtype=bool)
-    judged = (~np.isnan(evidence[speaks])).any(axis=0)
-    condemned = _strongest(told, [s.hard for s in signals]) >= numbers.hard_line
-    return np.where(judged, total, np.nan), condemned
+    return np.asarray(1 - no_hard * (1 - np.minimum(1 - no_soft, numbers.soft_cap)))
 
 
 def _strongest(told: Floats, which: Sequence[bool]) -> Floats:
     return np.asarray(told[np.array(which, dtype=bool)].max(axis=0, initial=0.0))
 
 
-# -- one row, for people and for decide --------------------------------------------------------------------------------
+# -- in words ----------------------------------------------------------------------------------------------------------
 
 
-def readings(scores: Scores, row: int) -> tuple[Reading, ...]:
-    """Every signal of every node at times[row], node by node."""
-    told = _Told(scores, row)
-    signals, nodes = range(len(scores.window.signals)), range(len(scores.window.nodes))
-    return tuple(told.reading(s, n) for n in nodes for s in signals)
-
-
-def node_scores(scores: Scores, row: int) -> dict[str, NodeScore]:
-    """The nodes whose score is known at times[row], with their bad readings, strongest first."""
-    told = _Told(scores, row)
-    reasons: dict[int, list[Reading]] = {}
-    for s, n in zip(*(axis.tolist() for axis in np.nonzero(scores.bad[:, row])), strict=True):
-        reasons.setdefault(n, []).append(told.reading(s, n))
-    return {
-        scores.window.nodes[n]: told.node(n, sorted(reasons.get(n, []), key=lambda r: (-r.evidence, r.signal)))
-        for n in np.flatnonzero(~np.isnan(scores.score[row])).tolist()
-    }
-
-
-class _Told:
-    """One row as Python's own numbers: thousands of readings are made of it."""
-
-    def __init__(self, scores: Scores, row: int) -> None:
-        window = scores.window
-        self.window = window
-        self.evidence: list[list[float]] = scores.evidence[:, row].tolist()
-        self.bad: list[list[bool]] = scores.bad[:, row].tolist()
-        self.values: list[list[float]] = scores.values[:, row].tolist()
-        self.expected: list[float] = window.expected.tolist()
-        self.known: list[bool] = window.known.tolist()
-        past = slice(0, row + 1)
-        seen, known = scores.seen[:, past], ~np.isnan(scores.values[:, past])
-        self.since: list[list[int]] = window.times[_began(seen, known & ~seen, axis=1)].tolist()
-        with np.errstate(invalid="ignore"):
-            high, low = scores.score[past] >= scores.numbers.open_at, scores.score[past] < scores.numbers.open_at
-        stood = window.times[row] - window.times[_began(high, low, axis=0)]
-        self.soft_for: list[int] = np.where(high[-1], stood, 0).tolist()
-        self.score: list[float] = scores.score[row].tolist()
-        self.hard: list[bool] = scores.hard[row].tolist()
-
-    def reading(self, s: int, n: int) -> Reading:
-        signal, evidence, value, bad = self.window.signals[s], self.evidence[s][n], self.values[s][n], self.bad[s][n]
-        state: State3 = "unknown" if isnan(evidence) else "bad" if bad else "good"
-        return Reading(
-            node=self.window.nodes[n],
-            signal=signal.id,
-            state=state,
-            evidence=evidence if bad else 0.0,
-            value=None if isnan(value) else value,
-            since=self.since[s][n] if bad else None,
-            hard=bad and signal.hard,
-            provenance=signal.provenance,
-            known=self.known[n],
-            text=words(signal, value, self.expected[n]) if bad else "",
-        )
-
-    def node(self, n: int, reasons: Sequence[Reading]) -> NodeScore:
-        return NodeScore(
-            node=self.window.nodes[n],
-            score=self.score[n],
-            hard=self.hard[n],
-            reasons=tuple(reasons),
-            soft_for=self.soft_for[n],
-            known=self.known[n],
-        )
-
-
-def _began(on: Flags, off: Flags, axis: int) -> Rows:
-    """The row in which the last stretch of `on` began: the first `on` after the last `off`. Rows that are neither
-    break nothing."""
-    shape = [1] * on.ndim
-    shape[axis] = -1
-    row = np.arange(on.shape[axis]).reshape(shape)
-    last_off = np.where(off, row, -1).max(axis=axis, keepdims=True)
-    return np.asarray((on & (row > last_off)).argmax(axis=axis))
-
-
-def words(signal: Signal, value: float, expected: float) -> str:
+def words(signal: Signal, value: float, expected: float = nan, peers: float = nan) -> str:
     """The reading in words."""
-    name = xid(int(value)).name if signal.xid_action else ""
-    return signal.text.format(value=value, expected=expected, xid_name=name)
+    name = xid(int(value)).name if "{xid_name}" in signal.text else ""
+    return signal.text.format(value=value, expected=expected, peers=peers, xid_name=name)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from string import Template
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from prometheus_api_client.exceptions import PrometheusApiClientException
 from prometheus_api_client.prometheus_connect import PrometheusConnect
 from urllib3.util.retry import Retry
 
-from bot.errors import BadReply
+from bot.errors import BadReply, SourceError
 from bot.http_session import DeadlineSession
 from bot.model import Checkpoint
 from bot.policy import CheckpointGauges, Signal
@@ -50,7 +52,8 @@ class PrometheusSource:
     """Implements ports.MetricSource. Every method raises SourceError: Unreachable, AuthFailed or BadReply.
 
     node_labels: where the node's name stands, the most trusted first; node_pattern: its one group cuts the name out
-    of the label's value. dcgm_jobs: the names of the scrape jobs of the GPU exporters.
+    of the label's value. dcgm_jobs: the names of the scrape jobs of the GPU exporters. discover: every host is a node,
+    by the name that the pattern cuts out, for want of a scheduler that says which are.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class PrometheusSource:
         node_labels: Sequence[str],
         node_pattern: str,
         dcgm_jobs: Sequence[str],
+        discover: bool = False,
     ) -> None:
         self.url = url
         self._session = session
@@ -68,7 +72,9 @@ class PrometheusSource:
         self._client = PrometheusConnect(url, session=session, retry=retry, method="POST")
         self._labels = tuple(node_labels)
         self._pattern = re.compile(node_pattern)
+        self._discover = discover
         self._dcgm = f"job=~{_quoted(_any_of(dcgm_jobs))}"
+        self._shared = _Shared(self.series)
 
     # -- the port ------------------------------------------------------------------------------------------------------
 
@@ -77,7 +83,7 @@ class PrometheusSource:
         belong to one host the largest value is taken."""
         times = np.arange(start, end + 1, step, dtype=np.int64)
         merged = _Merged(len(times))
-        for labels, points in self.series(self._query(signal), start, end, step):
+        for labels, points in self._shared.get(self._query(signal), start, end, step):
             values = _plausible(signal, labels, points[:, 1])
             if values is not None:
                 rows = np.rint((points[:, 0] - start) / step).astype(np.intp)
@@ -87,7 +93,7 @@ class PrometheusSource:
     def details(self, signal: Signal, at: int, nodes: Collection[str]) -> dict[str, str]:
         """Which GPUs a signal is bad on: node → 'Xid 79 (…) on GPU 3'. Nodes whose GPUs cannot be told are left out, as
         for every signal that is not about a single GPU."""
-        if signal.evidence.kind != "threshold":
+        if signal.evidence.kind != "threshold" or not signal.query:
             return {}
         told: dict[str, dict[str, set[str]]] = {}
         for labels, points in self.instant(self._query(signal, GPU_LABELS), at):
@@ -129,7 +135,6 @@ class PrometheusSource:
             by=", ".join((*self._labels, *more)),
             gpu=", ".join((*self._labels, *GPU_LABELS)),
             dcgm=self._dcgm,
-            codes="|".join(map(str, codes(signal.xid_action))),
         )
 
     def host(self, labels: Labels, nodes: Collection[str]) -> tuple[str, bool]:
@@ -140,7 +145,36 @@ class PrometheusSource:
             found = self._pattern.search(value)
             if found and found[1] in nodes:
                 return found[1], True
+        named = self._pattern.search(present[0]) if present and self._discover else None
+        if named:
+            return named[1], True
         return (present[0] if present else NO_LABEL), False
+
+
+class _Shared:
+    """Answers over one span of time: signals with the same query ask once, whichever of them comes first."""
+
+    def __init__(self, ask: Callable[[str, int, int, int], Iterable[Series]]) -> None:
+        self._ask = ask
+        self._lock = Lock()
+        self._span: tuple[int, int, int] | None = None
+        self._answers: dict[str, Future[list[Series]]] = {}
+
+    def get(self, query: str, start: int, end: int, step: int) -> list[Series]:
+        """Raises SourceError, to everybody who waits for the same answer."""
+        with self._lock:
+            if self._span != (start, end, step):
+                self._span, self._answers = (start, end, step), {}
+            first = query not in self._answers
+            answer = self._answers.setdefault(query, Future())
+        if first:
+            try:
+                answer.set_result(list(self._ask(query, start, end, step)))
+            except SourceError as error:
+                answer.set_exception(error)
+                with self._lock:
+                    self._answers.pop(query, None)  # who comes later asks again
+        return answer.result()
 
 
 def _asked(ask: Callable[[], Any]) -> list[Series]:

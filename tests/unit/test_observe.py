@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -66,7 +67,7 @@ class Eyes:
     def __post_init__(self) -> None:
         self.scheduler.add_nodes(["node-01", "node-02"])
         for name, signal in self.policy.signals.items():
-            well = 8.0 if signal.evidence.kind == "missing" else 0.0
+            well = {"missing": 8.0, "gone": 8.0, "context": 1e6}.get(signal.evidence.kind, 0.0)
             self.metrics.told[name] = {"node-01": well, "node-02": well}
         jobs = {"9041": ("9041", "train")}
         self.observer = LiveObserver(self.metrics, self.scheduler, self.saves, self.policy, lambda: jobs)
@@ -103,7 +104,11 @@ def test_one_look_sees_everything() -> None:
         "node-01": (0.0, False, True),
         "node-02": (0.0, False, True),
     }
-    assert len(seen.readings) == 2 * len(POLICY.signals) and {r.state for r in seen.readings} == {"good"}
+    judged = {name for name, signal in POLICY.signals.items() if signal.evidence.kind != "context"}
+    assert sorted(r.signal for r in seen.readings) == sorted([*judged, *judged])
+    told_by_logs = {name for name in judged if not POLICY.signals[name].query} - {"health_check"}
+    assert {r.signal for r in seen.readings if r.state == "unknown"} == told_by_logs, "no log is read here"
+    assert {r.state for r in seen.readings if r.signal not in told_by_logs} == {"good"}
     assert seen.checkpoints == (Checkpoint("9041", 5, None, AT),)
     assert problems(seen) == WELL
     assert eyes.saves.asked == [(AT, {"9041": ("9041", "train")})]
@@ -112,13 +117,15 @@ def test_one_look_sees_everything() -> None:
 def test_each_signal_is_asked_once_over_the_window() -> None:
     eyes = Eyes()
     eyes.look()
-    assert sorted(eyes.metrics.asked) == sorted((name, AT - WINDOW, AT, STEP) for name in POLICY.signals)
+    with_query = [name for name, signal in POLICY.signals.items() if signal.query]
+    assert sorted(eyes.metrics.asked) == sorted((name, AT - WINDOW, AT, STEP) for name in with_query)
 
 
 def test_the_window_reaches_as_far_as_the_longest_persistence() -> None:
     eyes = Eyes(policies.build(policy={"time": {"window": "30s", "step": "7s"}}))
     seen = eyes.look()
-    assert {start for _, start, _, _ in eyes.metrics.asked} == {seen.at - 126}
+    longest = max(s.persistence + s.evidence.lasts for s in POLICY.signals.values())
+    assert {start for _, start, _, _ in eyes.metrics.asked} == {seen.at - 7 * math.ceil(longest / 7)}
     assert seen.at % 7 == 0
 
 
@@ -163,7 +170,8 @@ def test_a_node_that_should_have_gpus_is_unknown_until_something_is_told() -> No
     eyes.scheduler.add_nodes(["node-03"])
     eyes.scheduler.nodes["login"] = replace(eyes.scheduler.nodes["node-01"], name="login", gpus=0)
     seen = eyes.look()
-    assert {r.state for r in seen.readings if r.node == "node-03"} == {"unknown"}
+    measured = [r for r in seen.readings if r.signal != "health_check"]
+    assert {r.state for r in measured if r.node == "node-03"} == {"unknown"}
     assert seen.scores is not None and "node-03" not in seen.scores
     assert not [r for r in seen.readings if r.node == "login"], "a node without GPUs has no GPU telemetry to miss"
 
@@ -245,9 +253,10 @@ def test_metrics_of_a_moment_are_fetched_once_the_scheduler_is_asked_anew() -> N
     second = eyes.look(NOW + 1)
     assert (first.at, first.scores) == (second.at, second.scores)
     assert first.cluster is not None and second.cluster is None
-    assert len(eyes.metrics.asked) == len(POLICY.signals)
+    with_query = sum(bool(signal.query) for signal in POLICY.signals.values())
+    assert len(eyes.metrics.asked) == with_query
     eyes.look(NOW + STEP)
-    assert len(eyes.metrics.asked) == 2 * len(POLICY.signals)
+    assert len(eyes.metrics.asked) == 2 * with_query
 
 
 def test_what_failed_is_fetched_again() -> None:

@@ -47,11 +47,12 @@ def after(cluster: SimulatedCluster, seconds: int) -> None:
 # -- metrics -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_shipped_signal_is_known_and_good_in_a_calm_cluster(cluster: SimulatedCluster) -> None:
-    assert set(SIGNALS) == set(POLICY.signals)
+def test_what_the_simulation_measures_is_known_and_good_in_a_calm_cluster(cluster: SimulatedCluster) -> None:
+    assert set(SIGNALS) <= set(POLICY.signals)
     seen = live(cluster).observe(cluster.now)
     assert seen.cluster and len(seen.cluster.nodes) == NODES
-    assert {r.state for r in seen.readings} == {"good"} and len(seen.readings) == NODES * len(SIGNALS)
+    measured = [r for r in seen.readings if r.signal in SIGNALS]
+    assert {r.state for r in measured} == {"good"} and len(measured) == NODES * len(SIGNALS)
     assert not any(source.problem for source in seen.sources)
 
 

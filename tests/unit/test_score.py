@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 
 from bot import policy as policies
 from bot.errors import ConfigError
+from bot.model import NodeScore, Reading
 from bot.policy import Policy, Signal
-from bot.signals.score import Scores, Window, node_scores, readings, score
+from bot.signals.rows import row_of
+from bot.signals.score import Scores, Window, score
 
 STEP = 15
 BEGIN = 1_800_000_000
@@ -36,6 +39,14 @@ def window(table: dict[Signal, str] | list[tuple[Signal, str]], expected: float 
 
 def scored(*rows: tuple[Signal, str], **fields: Any) -> Scores:
     return score(window(list(rows), **fields), POLICY)
+
+
+def node_scores(found: Scores, row: int) -> Mapping[str, NodeScore]:
+    return row_of(found, row).scores
+
+
+def readings(found: Scores, row: int) -> tuple[Reading, ...]:
+    return row_of(found, row).readings
 
 
 def evidence(it: Signal, text: str, **fields: Any) -> list[float | None]:
@@ -61,8 +72,16 @@ def test_weight_scales() -> None:
 
 def test_missing_is_counted_against_what_the_node_should_have() -> None:
     missing = signal(evidence={"class": "missing"})
-    assert evidence(missing, "8970.") == [0, 0, 0.5, 0.5, None]
+    assert evidence(missing, "8975.") == [0, 0, 0.5, 0.5, None]
     assert evidence(missing, "80", expected=math.nan) == [None, None]
+    assert evidence(missing, "0") == [None], "all of them at once are another signal"
+
+
+def test_all_gpus_gone_is_only_said_of_a_node_that_should_have_some() -> None:
+    gone = signal(evidence={"class": "gone"})
+    assert evidence(gone, "8700.") == [0, 0, 0.5, 0.5, None]
+    assert evidence(gone, "0", expected=0) == [0]
+    assert evidence(gone, "0", expected=math.nan) == [None]
 
 
 def test_change_is_a_rise_within_what_it_lasts() -> None:
@@ -98,7 +117,7 @@ PERSISTENCE = {
 @pytest.mark.parametrize(("samples", "state"), PERSISTENCE.items())
 def test_persistence(samples: str, state: str) -> None:
     found = scored((signal(persistence=120), samples))
-    assert readings(found, len(samples) - 1)[0].state == state
+    assert row_of(found, len(samples) - 1).readings[0].state == state
 
 
 def test_too_short_a_window_proves_nothing() -> None:
@@ -142,8 +161,8 @@ def test_hard_evidence_condemns_and_soft_may_add() -> None:
 
 def test_shown_evidence_scores_nothing() -> None:
     found = scored((signal("shown", evidence={"strength": 0}), "1"), (signal("other"), "0"))
-    assert node_scores(found, 0)["n1"].score == 0
-    assert [(r.signal, r.state, r.evidence) for r in node_scores(found, 0)["n1"].reasons] == [("shown", "bad", 0.0)]
+    assert row_of(found, 0).scores["n1"].score == 0
+    assert [(r.signal, r.state, r.evidence) for r in row_of(found, 0).scores["n1"].reasons] == [("shown", "bad", 0.0)]
 
 
 def test_a_node_of_which_nothing_is_known_has_no_score() -> None:
@@ -188,14 +207,14 @@ def test_unknown_has_no_value_and_no_text() -> None:
 
 def test_since_is_the_begin_of_the_present_stretch() -> None:
     found = scored((signal(), "1101.1"))
-    assert readings(found, 5)[0].since == BEGIN + 3 * STEP
-    assert readings(found, 1)[0].since == BEGIN
-    assert readings(found, 2)[0].since is None
+    assert row_of(found, 5).readings[0].since == BEGIN + 3 * STEP
+    assert row_of(found, 1).readings[0].since == BEGIN
+    assert row_of(found, 2).readings[0].since is None
 
 
 def test_reasons_come_strongest_first() -> None:
     rows = [(signal(name, evidence={"strength": s}), "1") for name, s in (("b", 0.3), ("c", 0.5), ("a", 0.3))]
-    assert [r.signal for r in node_scores(scored(*rows), 0)["n1"].reasons] == ["c", "a", "b"]
+    assert [r.signal for r in row_of(scored(*rows), 0).scores["n1"].reasons] == ["c", "a", "b"]
 
 
 def test_gpu_missing_says_how_many() -> None:
@@ -218,12 +237,15 @@ STRENGTH = {
     "dbe": 1.0,
     "uncorrectable_remap": 0.75,
     "correctable_remap_growth": 0.60,
+    "gpus_gone": 0.95,
+    "gpu_lost_log": 0.95,
+    "xid_claimed": 0.95,
 }
 
 
 def test_the_catalogue_weighs_as_agreed() -> None:
     signals = POLICY.signals
-    assert {name: s.evidence.strength for name, s in signals.items()} == STRENGTH
+    assert {name: signals[name].evidence.strength for name in STRENGTH} == STRENGTH
     line = POLICY.numbers.score.hard_line
     assert {name for name, s in signals.items() if s.hard} == {
         n for n, strength in STRENGTH.items() if strength >= line
@@ -234,7 +256,7 @@ def test_the_catalogue_weighs_as_agreed() -> None:
 @pytest.mark.parametrize("it", POLICY.signals.values(), ids=lambda s: s.id)
 def test_a_look_back_fits_into_the_window(it: Signal) -> None:
     assert it.persistence + it.evidence.lasts <= POLICY.numbers.time.window
-    if not it.hard and it.evidence.lasts:
+    if not it.hard and it.evidence.lasts and not it.evidence.event:
         assert it.evidence.lasts > POLICY.numbers.score.open_after, "else soft evidence never opens anything"
 
 
@@ -252,7 +274,7 @@ def test_half_a_rule_is_refused(words: str, over: dict[str, str]) -> None:
 
 
 def test_a_text_that_cannot_be_filled_in_is_refused() -> None:
-    with pytest.raises(ConfigError, match="it knows value, expected and xid_name"):
+    with pytest.raises(ConfigError, match="it knows value, expected, peers, xid_name"):
         policies.signals({"dbe": {"text": "{valeu}"}})
 
 

@@ -1,0 +1,108 @@
+"""What was measured, what logs tell and who ran where, as one window to be scored. Pure; the same live and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bot.model import Cluster, Mark
+from bot.policy import Policy, Signal
+from bot.ports import Matrix
+from bot.signals.peers import Groups, Stay
+from bot.signals.score import Window, look_back
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What logs and other tools tell. signals: those that they would tell if there were any."""
+
+    marks: Sequence[Mark] = ()
+    signals: Collection[str] = ()
+
+
+def times_back(policy: Policy, start: int, end: int) -> NDArray[np.int64]:
+    """start … end, with what the first of them looks back to before it."""
+    return np.arange(start - look_back(policy), end + 1, policy.numbers.time.step, dtype=np.int64)
+
+
+def window(
+    policy: Policy,
+    matrices: Mapping[str, Matrix],
+    times: NDArray[np.int64],
+    expected: Mapping[str, float],
+    stays: Iterable[Stay] = (),
+    heard: Heard | None = None,
+) -> Window:
+    """All signals over all hosts: those that were seen or told of, and nodes that should have GPUs though nothing was.
+    expected: node → GPUs that it should have, NaN where nobody knows."""
+    heard = heard or Heard()
+    known = {host: ours for m in matrices.values() for host, ours in zip(m.hosts, m.known, strict=True)}
+    known |= {mark.node: mark.known for mark in heard.marks if mark.node not in known}
+    known |= {node: True for node, gpus in expected.items() if gpus > 0}
+    columns = {host: column for column, host in enumerate(known)}
+    values = np.full((len(policy.signals), len(times), len(columns)), np.nan)
+    for row, signal in enumerate(policy.signals.values()):
+        if signal.id in matrices:
+            values[row][:, [columns[host] for host in matrices[signal.id].hosts]] = matrices[signal.id].values
+        elif not signal.query and signal.id in heard.signals:
+            values[row] = 0
+    _lay_over(values, list(policy.signals), times, columns, heard.marks)
+    return Window(
+        signals=tuple(policy.signals.values()),
+        nodes=tuple(columns),
+        times=times,
+        values=values,
+        expected=np.array([expected.get(host, np.nan) for host in columns], dtype=np.float64),
+        known=np.array(list(known.values()), dtype=bool),
+        groups=Groups.of(stays, times, tuple(columns)),
+    )
+
+
+def _lay_over(
+    values: NDArray[np.float64],
+    signals: Sequence[str],
+    times: NDArray[np.int64],
+    columns: Mapping[str, int],
+    marks: Iterable[Mark],
+) -> None:
+    """A mark stands from the first look at or after it: a log outranks a gauge, which keeps only the last Xid."""
+    rows = {signal: row for row, signal in enumerate(signals)}
+    for mark in sorted(marks, key=lambda mark: mark.at):
+        if mark.signal in rows and times[0] <= (mark.until or mark.at) and mark.at <= times[-1]:
+            first = int(np.searchsorted(times, mark.at))
+            last = first if mark.until is None else int(np.searchsorted(times, mark.until, side="right")) - 1
+            values[rows[mark.signal], first : max(first, last) + 1, columns[mark.node]] = mark.value
+
+
+def told_texts(marks: Iterable[Mark], signals: Mapping[str, Signal], at: int) -> Mapping[tuple[str, str], str]:
+    """(signal, node) → the words of the newest mark that counts at this moment."""
+    return {
+        (mark.signal, mark.node): mark.text
+        for mark in sorted(marks, key=lambda mark: mark.at)
+        if mark.text and mark.signal in signals and mark.at <= at <= _until(mark, signals[mark.signal])
+    }
+
+
+def _until(mark: Mark, signal: Signal) -> int:
+    return (mark.until or mark.at) + signal.evidence.lasts + 60  # a minute: a look may come a step late
+
+
+def stays_of(cluster: Cluster) -> Iterator[Stay]:
+    """Every attempt that ran, also of jobs that are none of our sessions: their nodes are peers too."""
+    for job in cluster.jobs.values():
+        for attempt in job.attempts:
+            if attempt.started and attempt.start is not None and (attempt.alive or attempt.end is not None):
+                yield Stay(attempt.id, attempt.nodes, attempt.start, attempt.end)
+
+
+def health_marks(cluster: Cluster) -> Iterator[Mark]:
+    """Nodes that a health checker has taken out: it looks at the machine itself."""
+    for node in cluster.nodes.values():
+        for holder in node.holders:
+            if holder.kind == "health":
+                since = holder.since or cluster.at
+                text = f"{holder.by} took the node out: {holder.why}"
+                yield Mark(since, node.name, "health_check", until=cluster.at, text=text, provenance="claimed")
