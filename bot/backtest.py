@@ -1,0 +1,147 @@
+"""The past through the same score and decide: which alarms there would have been, and what would have been done.
+
+Decided in mode observe: what the bot would do is withheld and kept in a shadow, so that it is known and changes nothing
+of what was seen. The log of a replay is all that it knows, so that a replay goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from bot.decide import decide
+from bot.events import (
+    ActionWithheld,
+    Event,
+    IncidentClosed,
+    IncidentOpened,
+    IncidentQuieted,
+    NodeHeld,
+    NodeReleased,
+)
+from bot.model import Hold, Incident, SourceHealth
+from bot.policy import Policy
+from bot.replay import ReplayObserver
+from bot.state import KINDS, State
+
+PATIENCE = 300  # s; closing an incident that late changes no figure, and a day has 288 such looks instead of 1,440
+KEEP = 86_400  # s that a closed incident is remembered: as long as the same key is a new episode of it
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """One episode of an incident. node: empty for what is not of a single node; end: when its evidence had ended."""
+
+    node: str
+    start: int
+    end: int
+    kind: str
+    category: str
+    score: float
+
+
+@dataclass
+class Replayed:
+    """What came of a replay. until: as far as it has come."""
+
+    events: list[Event]
+    until: int
+
+
+def replay(observer: ReplayObserver, policy: Policy, done: Replayed, progress: Callable[[int], None]) -> Replayed:
+    """From where `done` stopped to the observer's end; progress is told each moment looked at.
+
+    Where nothing changes, only time can decide something: that is looked at now and then. Raises SourceError."""
+    lag, step = policy.numbers.time.lag, policy.numbers.time.step
+    state = _state(done.events)
+    for at in range(max(observer.start, done.until), observer.end + 1, step):
+        now = at + lag
+        if observer.changed(now) or (at % PATIENCE < step and not _idle(state)):
+            decided = decide(state, observer.observe(now), policy)
+            for event in (*decided, *_shadow(state, decided, now, policy)):
+                state.apply(event)
+                done.events.append(event)
+        done.until = at + step
+        progress(at)
+        if at % KEEP < step:
+            state = _forgotten(state, now)
+    return done
+
+
+def _shadow(state: State, decided: Sequence[Event], now: int, policy: Policy) -> Iterator[Event]:
+    """Holds as if they had been made, until their review: the caps count them, the cluster does not know them."""
+    for event in decided:
+        if isinstance(event, ActionWithheld) and event.step == "hold_node" and event.by == "mode observe":
+            tag, review = f"{event.incident}.{event.episode}", now + policy.numbers.approvals.review_after
+            yield NodeHeld(now, Hold(event.target, tag, "as if", "xidbot", now, review))
+    for hold in state.our_holds():
+        if hold.review is not None and now >= hold.review:
+            yield NodeReleased(now, hold.id, "xidbot", "as if")
+
+
+def _state(events: Sequence[Event]) -> State:
+    state = State()
+    for event in events:
+        state.apply(event)
+    return state
+
+
+def _idle(state: State) -> bool:
+    """Nothing is under way that time alone could change."""
+    waits = state.open_incidents() or state.open_recoveries()
+    return not waits and not any(source.problem for source in state.all(SourceHealth))
+
+
+def _forgotten(state: State, now: int) -> State:
+    """Without what has ended for long, as the store forgets it."""
+    for kind in KINDS:
+        docs = state.docs[kind.name]
+        for key in [key for key, doc in docs.items() if not kind.live(doc) and _ended(doc) < now - KEEP]:
+            del docs[key]
+    return state
+
+
+def _ended(doc: object) -> int:
+    for name in ("closed", "ended_at", "ended", "decided", "released"):
+        moment = getattr(doc, name, None)
+        if isinstance(moment, int):
+            return moment
+    return 1 << 62
+
+
+# -- what came of it ---------------------------------------------------------------------------------------------------
+
+
+def alarms(done: Replayed, policy: Policy) -> list[Alarm]:
+    """Every incident that was opened, in order."""
+    opened = {(e.incident.id, e.incident.episode): e.incident for e in done.events if isinstance(e, IncidentOpened)}
+    ended = dict.fromkeys(opened, done.until)
+    for event in done.events:
+        if isinstance(event, IncidentClosed):
+            ended[event.incident, event.episode] = min(ended[event.incident, event.episode], event.at)
+        elif isinstance(event, IncidentQuieted):
+            ended[event.incident, event.episode] = done.until if event.since is None else event.since
+    return [_alarm(incident, ended[key], policy) for key, incident in opened.items()]
+
+
+def _alarm(incident: Incident, end: int, policy: Policy) -> Alarm:
+    node = incident.subject if incident.kind in ("gpu_fault", "precursor") else ""
+    strongest = next((policy.signals.get(reason.signal) for reason in incident.reasons), None)
+    category = strongest.category if strongest else ""
+    return Alarm(node, incident.opened, end, incident.kind, category, round(incident.score, 3))
+
+
+def stopped(done: Replayed) -> dict[str, int]:
+    """What each guard withheld: its name → actions. The mode observe is none."""
+    names = Counter(e.by for e in done.events if isinstance(e, ActionWithheld) and not e.by.startswith("mode "))
+    return dict(sorted(names.items()))
+
+
+def peak_held(done: Replayed) -> int:
+    """The most nodes that would have been held by us at once."""
+    held, peak = 0, 0
+    for event in done.events:
+        held += isinstance(event, NodeHeld) - isinstance(event, NodeReleased)
+        peak = max(peak, held)
+    return peak

@@ -1,0 +1,212 @@
+"""A backtest from its options to its outcome: where the metrics are, what the files say, where it stopped last."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bot import policy as policies
+from bot.app import read_site
+from bot.backtest import Alarm, Replayed, alarms, peak_held, replay, stopped
+from bot.backtest_files import Label, Run, labels, moment, runs
+from bot.backtest_report import Report, report
+from bot.config import PrometheusSite, path_of
+from bot.errors import ConfigError, UsageError
+from bot.http_session import DeadlineSession
+from bot.plans import STEPS
+from bot.policy import Match, Policy, SessionRule
+from bot.ports import MetricSource
+from bot.replay import ReplayObserver
+from bot.sources.discover import GPUS, exporters, node_labels
+from bot.sources.prometheus import PrometheusSource
+from bot.yamlfile import seconds
+from playbooks import load as load_playbooks
+from store import codec
+from store.codec import load_event
+
+TIMEOUT = 300  # s for one answer: a day of a large fleet is more than a tick's look
+PAUSE = 86_400  # s of the past between two notes of how far it has come
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Everything that a backtest depends on. again: forget where the last one stopped."""
+
+    prometheus: PrometheusSite
+    policy: Policy
+    start: int
+    end: int
+    runs: Sequence[Run]
+    labels: Sequence[Label]
+    alarms: Path | None = None
+    against: Asked | None = None
+    again: bool = False
+
+    @property
+    def name(self) -> str:
+        """The same for the same question, so that it can go on."""
+        parts = (self.prometheus.url, self.policy.hash, self.start, self.end, [asdict(run) for run in self.runs])
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    alarms: Sequence[Alarm]
+    report: Report
+
+    def alarms_json(self) -> str:
+        return json.dumps([asdict(alarm) for alarm in self.alarms], indent=1)
+
+    def json(self, other: Outcome | None = None) -> str:
+        figures = self.report.as_json() | ({"against": other.report.as_json()} if other else {})
+        return json.dumps(figures, indent=2)
+
+
+# -- what is asked -----------------------------------------------------------------------------------------------------
+
+
+def asked(config: str | None, options: Mapping[str, str | bool | None]) -> Asked:
+    """Raises ConfigError or UsageError for what cannot be read."""
+    site, policy = _site(config)
+    url = str(options["url"]).rstrip("/") if options["url"] else site.url if site else None
+    if url is None:
+        raise UsageError("no metrics to look at", "give --prometheus URL, or a site file")
+    step = _step(str(options["step"]))
+    start, end = (
+        _moment(str(options[name]), f"--{word}") // step * step for name, word in (("start", "from"), ("end", "to"))
+    )
+    if end <= start:
+        raise UsageError(f"--to {options['end']} does not lie after --from {options['start']}")
+    return Asked(
+        prometheus=(site or PrometheusSite(url=url)).model_copy(update={"url": url}),
+        policy=_watching(policy, step),
+        start=start,
+        end=end,
+        runs=runs(Path(str(options["sessions"]))) if options["sessions"] else (),
+        labels=labels(Path(str(options["labels"]))) if options["labels"] else (),
+        alarms=Path(str(options["alarms"])) if options["alarms"] else None,
+        against=asked(str(options["against"]), {**options, "against": None}) if options["against"] else None,
+        again=bool(options["again"]),
+    )
+
+
+def _site(config: str | None) -> tuple[PrometheusSite | None, Policy]:
+    """The site's, or the shipped policy where no site file is named or lies here."""
+    if config or path_of(None).exists():
+        site = read_site(path_of(config))
+        return site.config.prometheus, site.policy
+    return None, policies.build(playbooks=load_playbooks(None, STEPS))
+
+
+def _watching(policy: Policy, step: int) -> Policy:
+    """The same policy looked at in other steps, which withholds whatever it would do, for every run of the past."""
+    time = policy.numbers.time.model_copy(update={"step": step})
+    numbers = policy.numbers.model_copy(update={"time": time})
+    everyone = (SessionRule(match=Match(name="*")),)
+    return policy.model_copy(update={"numbers": numbers, "sessions": everyone, "write_mode": "observe"})
+
+
+def _moment(text: str, option: str) -> int:
+    try:
+        return moment(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
+
+
+def _step(text: str) -> int:
+    try:
+        step = seconds(text)
+    except ValueError as error:
+        raise UsageError(f"--step: {error}") from error
+    if not isinstance(step, int) or step <= 0:
+        raise UsageError(f"--step {text} is no time between two looks", "write it like 60s")
+    return step
+
+
+# -- running -----------------------------------------------------------------------------------------------------------
+
+
+def run(wanted: Asked, progress: Callable[[int], None]) -> Outcome:
+    """Raises SourceError; what was done by then is kept, and the same question goes on from there."""
+    return outcome(wanted, _source(wanted), progress, _Notes(wanted))
+
+
+def outcome(
+    wanted: Asked, source: MetricSource, progress: Callable[[int], None], notes: _Notes | None = None
+) -> Outcome:
+    observer = ReplayObserver(
+        source, wanted.runs, wanted.policy, wanted.start, wanted.end - wanted.policy.numbers.time.step
+    )
+    done = notes.read() if notes else Replayed([], wanted.start)
+
+    def passed(at: int) -> None:
+        progress(at)
+        if notes and (at - wanted.start) % PAUSE == 0:
+            notes.write(done)
+
+    replay(observer, wanted.policy, done, passed)
+    if notes:
+        notes.forget()
+    found = alarms(done, wanted.policy)
+    return Outcome(
+        found,
+        report(
+            found,
+            wanted.labels,
+            wanted.start,
+            wanted.end,
+            wanted.policy.numbers.time.step,
+            peak_held=peak_held(done),
+            stopped=stopped(done),
+        ),
+    )
+
+
+def _source(wanted: Asked) -> PrometheusSource:
+    """Its jobs and labels are taken from what the metrics show, where the site did not say."""
+    prom = wanted.prometheus
+    session = DeadlineSession(TIMEOUT, token_file=prom.token_file, ca_file=prom.ca_file)
+    nodes = {node for run in wanted.runs for node in run.nodes} | {label.node for label in wanted.labels}
+    looking = PrometheusSource(prom.url, session, prom.node_labels, prom.node_pattern, prom.dcgm_jobs)
+    moments = [wanted.end - (wanted.end - wanted.start) * part // 8 for part in range(1, 8)]
+    jobs = next((found for at in moments if (found := exporters(looking, at))), [])
+    shown = [labels for at in moments[:1] for labels, _ in looking.instant(f"max without (gpu, UUID) ({GPUS})", at)]
+    default = PrometheusSite.model_fields["node_labels"].default
+    order = node_labels(shown, nodes) if nodes and prom.node_labels == default else prom.node_labels
+    return PrometheusSource(prom.url, session, order, prom.node_pattern, jobs or prom.dcgm_jobs, discover=True)
+
+
+class _Notes:
+    """How far a backtest has come, in the user's cache: events, one a line."""
+
+    def __init__(self, wanted: Asked) -> None:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "xidbot"
+        self._path = cache / f"backtest-{wanted.name}.jsonl"
+        self._start = wanted.start
+        if wanted.again:
+            self.forget()
+
+    def read(self) -> Replayed:
+        if not self._path.exists():
+            return Replayed([], self._start)
+        head, *lines = self._path.read_text(encoding="utf-8").splitlines()
+        events = [load_event(kind, 1, body) for kind, _, body in (line.partition(" ") for line in lines)]
+        return Replayed(events, int(head))
+
+    def write(self, done: Replayed) -> None:
+        """Whole or not at all."""
+        text = "\n".join([str(done.until), *(f"{type(event).__name__} {codec.dump(event)}" for event in done.events)])
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            part = self._path.with_suffix(".part")
+            part.write_text(text, encoding="utf-8")
+            part.replace(self._path)
+        except OSError as error:
+            raise ConfigError(f"{self._path}: cannot be written: {error.strerror}", "set $XDG_CACHE_HOME") from error
+
+    def forget(self) -> None:
+        self._path.unlink(missing_ok=True)

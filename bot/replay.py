@@ -1,0 +1,161 @@
+"""Eyes for the past: days are scored at once and handed out row by row, the same rows however time is split."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bot.backtest_files import Run
+from bot.model import Attempt, Cluster, Job, Node, Observation, SourceState
+from bot.policy import Policy, Signal
+from bot.ports import Matrix, MetricSource
+from bot.signals.peers import Stay
+from bot.signals.rows import Rows
+from bot.signals.score import score
+from bot.window import times_back, window
+
+DAY = 86_400
+WORKERS = 4  # questions at once, as live
+COARSE = 3600  # s between looks at how many GPUs a node has
+SEEN = 3  # looks at which a count must be seen: fewer may be garbage
+REMEMBERED = DAY  # s for which an attempt that ended still stands with its scheduler
+CLUSTER = "replay"
+
+
+@dataclass
+class ReplayObserver:
+    """Implements ports.Observer over a range that has passed. Raises SourceError when the metrics cannot be read.
+
+    runs: who ran where, empty = nobody knows and no node has peers. chunk: seconds scored at once; memory grows with
+    it, the answers do not change.
+    """
+
+    metrics: MetricSource
+    runs: Sequence[Run]
+    policy: Policy
+    start: int
+    end: int
+    chunk: int = DAY
+    _span: range = range(0)
+    _rows: Rows | None = None
+    _gpus: dict[str, float] = field(default_factory=dict)
+    _jobs: tuple[tuple[tuple[str, int, bool], ...], Cluster] | None = None
+
+    def observe(self, now: int) -> Observation:
+        at = self.moment(now)
+        rows = self._scored(at)
+        row = rows.row(rows.at(at))
+        sources = SourceState("scheduler"), SourceState("prometheus")
+        return Observation(at, now, self._cluster(now), row.scores, row.readings, (), sources)
+
+    def moment(self, now: int) -> int:
+        """The moment that the data is of when one looks now."""
+        time = self.policy.numbers.time
+        return (now - time.lag) // time.step * time.step
+
+    def changed(self, now: int) -> bool:
+        """Something reads differently from a step ago, or a score stands at the line and only needs time."""
+        at = self.moment(now)
+        rows = self._scored(at)
+        number, line = rows.at(at), self.policy.numbers.score.open_at
+        stands = bool((rows.scores.score[number] >= line).any())
+        return stands or bool(rows.changes[number].any()) or self._rerun(now)
+
+    # -- metrics -------------------------------------------------------------------------------------------------------
+
+    def _scored(self, at: int) -> Rows:
+        if self._rows is None or at not in self._span:
+            step = self.policy.numbers.time.step
+            first = self.start + (at - self.start) // self.chunk * self.chunk
+            self._span = range(first, min(first + self.chunk, self.end + step), step)
+            self._rows = self._score(self._span[0], self._span[-1])
+        return self._rows
+
+    def _score(self, start: int, end: int) -> Rows:
+        times = times_back(self.policy, start, end)
+        matrices = self._asked(int(times[0]), int(times[-1]), self.policy.numbers.time.step)
+        seen = window(self.policy, matrices, times, self._expected(), self._stays())
+        return Rows(score(seen, self.policy))
+
+    def _asked(self, start: int, end: int, step: int) -> dict[str, Matrix]:
+        signals = [signal for signal in self.policy.signals.values() if signal.query]
+        with ThreadPoolExecutor(WORKERS) as pool:
+            answers = pool.map(lambda s: self.metrics.matrix(s, start, end, step, self._nodes()), signals)
+            return {signal.id: matrix for signal, matrix in zip(signals, answers, strict=True)}
+
+    def _stays(self) -> Iterator[Stay]:
+        return (Stay(f"{run.session}/{run.job}", run.nodes, run.start, run.end) for run in self.runs)
+
+    def _nodes(self) -> Collection[str]:
+        return {node for run in self.runs for node in run.nodes}
+
+    def _expected(self) -> Mapping[str, float]:
+        """GPUs that a node should have: the site's word, else the most that was ever seen on it."""
+        if not self._gpus:
+            signal = next((s for s in self.policy.signals.values() if s.evidence.kind == "missing"), None)
+            counts = self._counts(signal) if signal else {}
+            self._gpus = {**counts, **{node: float(gpus) for node, gpus in self.policy.gpus.items()}}
+        return self._gpus
+
+    def _counts(self, signal: Signal) -> dict[str, float]:
+        step = min(COARSE, max((self.end - self.start) // 24, self.policy.numbers.time.step))
+        seen = self.metrics.matrix(signal, self.start, self.end, step, self._nodes())
+        return {host: _most(seen.values[:, column]) for column, host in enumerate(seen.hosts)}
+
+    # -- the scheduler -------------------------------------------------------------------------------------------------
+
+    def _rerun(self, now: int) -> bool:
+        """An attempt began or ended since a step ago."""
+        step = self.policy.numbers.time.step
+        return any(now - step < moment <= now for run in self.runs for moment in (run.start, run.end) if moment)
+
+    def _cluster(self, now: int) -> Cluster:
+        recent = [run for run in self.runs if run.start <= now and (run.end is None or run.end > now - REMEMBERED)]
+        key = tuple((run.job, run.start, run.end is not None and run.end <= now) for run in recent)
+        if self._jobs is None or self._jobs[0] != key:
+            jobs = {run.job: self._job(run.job, now) for run in recent}
+            self._jobs = key, Cluster(CLUSTER, now, self._machines(), jobs)
+        return replace(self._jobs[1], at=now)
+
+    def _job(self, name: str, now: int) -> Job:
+        """A session's later jobs follow its first by their dependency."""
+        mine = sorted((run for run in self.runs if run.job == name and run.start <= now), key=lambda run: run.start)
+        attempts = tuple(_attempt(ordinal, run, now) for ordinal, run in enumerate(mine))
+        return Job(
+            id=name,
+            name=mine[0].session,
+            user="",
+            state=attempts[-1].state,
+            node_count=len(mine[-1].nodes),
+            gpus_per_node=_whole(self._expected().get(mine[-1].nodes[0])) or 0 if mine[-1].nodes else 0,
+            submit=mine[-1].start,
+            first_submit=mine[0].start,
+            dependency="singleton",
+            attempts=attempts,
+        )
+
+    def _machines(self) -> dict[str, Node]:
+        gpus = self._expected()
+        names = sorted({*gpus, *self._nodes()})
+        return {name: Node(name, "UP", up=True, open=True, gpus=_whole(gpus.get(name))) for name in names}
+
+
+def _most(counts: NDArray[np.float64]) -> float:
+    """The highest count that was seen more than by chance; NaN where none was."""
+    values, times = np.unique(counts[counts > 0], return_counts=True)
+    often = values[times >= min(SEEN, times.max(initial=1))]
+    return float(often.max()) if len(often) else np.nan
+
+
+def _attempt(ordinal: int, run: Run, now: int) -> Attempt:
+    ended = run.end is not None and run.end <= now
+    state = (run.state if run.state not in ("", "RUNNING") else "COMPLETED") if ended else "RUNNING"
+    return Attempt(run.job, ordinal, state, run.nodes, run.start, run.end if ended else None)
+
+
+def _whole(count: float | None) -> int | None:
+    return None if count is None or np.isnan(count) else int(count)
