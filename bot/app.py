@@ -12,13 +12,16 @@ from pathlib import Path
 import playbooks
 from bot import __version__, policy
 from bot.act import Actor, act
+from bot.arrivals import Arrivals
 from bot.clock import Clock
-from bot.config import Config, load, secret
+from bot.config import Config, address, load, secret
 from bot.deliver import Deliverer, deliver
 from bot.errors import ConfigError, XidbotError
 from bot.events import Started
+from bot.http import Listener
 from bot.loops import Loop
 from bot.model import Job, Observation, Request
+from bot.pages import Pager, Paging, WithPager
 from bot.plans import STEPS
 from bot.policy import Policy
 from bot.ports import Gate, Observer, Roles, Scheduler
@@ -29,13 +32,16 @@ from bot.slack import SlackApp, SlackChat, SlackRoles, Tokens, build_app, web_cl
 from bot.slack.files import SlackFiles
 from bot.state import State
 from bot.tick import Told, Watcher, tick
+from bot.vitals import Vitals
 from commands.run import Services, answer
+from store.inbound import Inbound
 from store.slots import Slots
 from store.store import Store
 
 log = logging.getLogger(__name__)
 ACT_EVERY = 5.0  # s; every recorded action also wakes the loop
 DELIVER_EVERY = 2.0
+PAGE_EVERY = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,7 @@ def make_gate(site: Site) -> Gate | None:
 def make_observer(site: Site, scheduler: Scheduler, store: Store) -> Observer:
     from bot.http_session import DeadlineSession
     from bot.observe import LiveObserver
+    from bot.sources.alertmanager import AlertMarks
     from bot.sources.prometheus import PrometheusCheckpoints, PrometheusSource
 
     prom = site.config.prometheus
@@ -95,7 +102,25 @@ def make_observer(site: Site, scheduler: Scheduler, store: Store) -> Observer:
     metrics = PrometheusSource(prom.url, session, prom.node_labels, prom.node_pattern, prom.dcgm_jobs)
     gauges = next((rule.checkpoint.prometheus for rule in site.policy.sessions), None)
     checkpoints = PrometheusCheckpoints(metrics, gauges)
-    return LiveObserver(metrics, scheduler, checkpoints, site.policy, lambda: watched(store.state()), metrics.details)
+    told = (AlertMarks(Inbound(store.database).alerts, metrics.host),) if site.config.http else ()
+    return LiveObserver(
+        metrics, scheduler, checkpoints, site.policy, lambda: watched(store.state()), metrics.details, told
+    )
+
+
+def make_pager(site: Site) -> Pager | None:
+    """None without an Alertmanager."""
+    from bot.http_session import DeadlineSession
+    from bot.sources.alertmanager import Alertmanager
+
+    am = site.config.alertmanager
+    if am is None:
+        return None
+    session = DeadlineSession(am.timeout, source="alertmanager", token_file=am.token_file, ca_file=am.ca_file)
+    slack = site.config.slack
+    link = f"https://slack.com/app_redirect?channel={slack.channel}" if slack else ""
+    paging = Paging(site.config.site.name, site.config.prometheus.node_labels, link, am.every)
+    return Pager(Alertmanager(am.url, session), paging, am.pages)
 
 
 def watched(state: State) -> Mapping[str, Sequence[str]]:
@@ -164,7 +189,11 @@ class App:
         slack = site.config.slack
         self.slack = connect(tokens, slack.api_url, self.slots, self._asked) if tokens and slack else None
         self.roles = make_roles(site, tokens)
+        self.pager = make_pager(site)
+        self.listener: Listener | None = None
+        self.vitals = Vitals(int(time.time()))
         observer = make_observer(site, self.scheduler, self.store)
+        observer = WithPager(observer, self.pager) if self.pager else observer
         self.watcher = Watcher(self.store, observer, site.policy, answerer(site, self.roles), site.config.site.timezone)
         self.actor = Actor(self.store, self.scheduler, make_gate(site), self.roles, site.policy)
         self.deliverer = self._deliverer()
@@ -187,6 +216,16 @@ class App:
             files=self.slack.files if self.slack else None,
         )
 
+    def _listener(self) -> Listener | None:
+        http = self.site.config.http
+        if http is None:
+            return None
+        state, waiting = self.store.state, lambda: {"messages_waiting": self.slots.waiting()}
+        inbound, site = Inbound(self.store.database), self.site
+        arrivals = Arrivals(inbound, site.policy, site.config.site.name, state, lambda: self.vitals, waiting)
+        token = (lambda: secret("the listener's token", http.token_file)) if http.token_file else None
+        return Listener(address(http.listen), arrivals.handlers(), token)
+
     def _asked(self, request: Request) -> None:
         """A listener's only work: a row, and the loops are woken."""
         self.store.ask(request)
@@ -205,7 +244,9 @@ class App:
             self.store.append([Started(now, __version__, site.policy.hash, site.policy.write_mode)])
 
     def tick(self, now: int) -> Observation:
-        return tick(self.watcher, now)
+        seen = tick(self.watcher, now)
+        self.vitals = self.vitals.after(seen, now)
+        return seen
 
     def act(self, now: int) -> None:
         act(self.actor, now)
@@ -213,12 +254,18 @@ class App:
     def deliver(self, now: int) -> None:
         deliver(self.deliverer, now)
 
+    def page(self, now: int) -> None:
+        """Apart from deliver: an Alertmanager that hangs must not hold up Slack."""
+        if self.pager:
+            self.pager.turn(self.store.state(), now)
+
     def once(self, now: int) -> Observation:
-        """One round of all three, in order."""
+        """One round of all, in order."""
         self.begin(now)
         seen = self.tick(now)
         self.act(now)
         self.deliver(now)
+        self.page(now)
         return seen
 
     # -- the service -----------------------------------------------------------------------------
@@ -231,8 +278,12 @@ class App:
             (float(step), "tick", self._tick_and_act),
             (ACT_EVERY, "act", lambda: self.act(clock.now())),
             (DELIVER_EVERY, "deliver", lambda: self.deliver(clock.now())),
+            (PAGE_EVERY, "page", lambda: self.page(clock.now())),
         )
         self._clock = clock
+        self.listener = self._listener()
+        if self.listener:
+            self.listener.start()
         for seconds, name, turn in turns:
             self._wakes.append(clock.every(min(seconds, step), name, Loop(name, turn, self._fail)))
         if self.slack:
@@ -255,6 +306,8 @@ class App:
         self._ended.set()
 
     def close(self) -> None:
+        if self.listener:
+            self.listener.stop()
         if self.slack:
             self.slack.inbound.stop()
         self.store.drop_lease()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from bot import yamlfile
 from bot.errors import ConfigError
 from bot.model import Mode
 from bot.policy import SessionRule
+from bot.storage.numbers import MountFacts
 from bot.yamlfile import Duration, Located, Strict
 
 ENV = "XIDBOT_CONFIG"
@@ -92,6 +95,78 @@ class SlackSite(Strict):
     api_url: Url = "https://slack.com/api"
 
 
+def address(text: str) -> tuple[str, int]:
+    """`127.0.0.1:8095`, `[::1]:8095`, `localhost:8095`. Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    bracketed = bare != host
+    if not colon or not bare or (":" in bare) != bracketed:
+        raise ValueError(f"{text!r} is no address; write it like 127.0.0.1:8095")
+    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"{text!r}: {port!r} is no port; write it like 127.0.0.1:8095")
+    return bare, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Only what surely is: another name may lead anywhere."""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def _address(text: str) -> str:
+    address(text)
+    return text
+
+
+class HttpSite(Strict):
+    """The listener for all that comes in."""
+
+    listen: Annotated[str, AfterValidator(_address)] = "127.0.0.1:8095"
+    token_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _closed_to_strangers(self) -> Self:
+        if self.token_file is None and not is_loopback(address(self.listen)[0]):
+            raise ValueError(f"{self.listen} can be reached from outside: give a token_file, or listen on 127.0.0.1")
+        return self
+
+
+class AlertmanagerSite(Strict):
+    """pages: what wants a person is sent to it, each `every`; silences are read either way."""
+
+    url: Url
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    timeout: Duration = 10
+    pages: bool = True
+    every: Duration = 60
+
+
+def _absolute(pattern: str) -> str:
+    if not pattern.startswith("/"):
+        raise ValueError(f"{pattern!r} is no absolute path; write it like /var/log/remote/*/kern.log")
+    return pattern
+
+
+LogGlob = Annotated[str, AfterValidator(_absolute)]
+
+
+class KernelLogSite(Strict):
+    """Kernel logs of the nodes. journal: files with an entry in JSON a line. command: prints such entries; `$since` in
+    it becomes Unix seconds. syslog: plain log files, which anybody on a node can write to."""
+
+    journal: tuple[LogGlob, ...] = ()
+    command: tuple[str, ...] = ()
+    syslog: tuple[LogGlob, ...] = ()
+    timezone: Annotated[str, AfterValidator(_zone)] | None = None
+    timeout: Duration = 5
+
+
+class LogsSite(Strict):
+    kernel_log: KernelLogSite = KernelLogSite()
+
+
 class NodeSite(Strict):
     """Expected GPUs where the scheduler's Gres does not tell the truth. nodes: a host list."""
 
@@ -105,7 +180,11 @@ class Config(Strict):
     scheduler: SlurmSite
     sessions: tuple[SessionRule, ...] = ()
     slack: SlackSite | None = None
+    http: HttpSite | None = None
+    alertmanager: AlertmanagerSite | None = None
+    logs: LogsSite = LogsSite()
     expected: tuple[NodeSite, ...] = ()
+    storage: MountFacts = MountFacts()
     policy: Mapping[str, Any] = {}
     signals: Mapping[str, Any] = {}
     playbooks: tuple[Mapping[str, Any], ...] = ()

@@ -48,3 +48,23 @@ def m001_initial(db: Database) -> None:
     )
     for statement in statements:
         db.conn.execute(statement)
+
+
+@migrations()
+def m002_inbound(db: Database) -> None:
+    """What comes over HTTP: alerts by their firing, and markers. What a marker leaves out is null, and no null equals
+    another."""
+    statements = (
+        """create table alerts (
+            fingerprint text not null, starts integer not null, ends integer, labels text not null,
+            annotations text not null, first integer not null, told integer not null, cut integer not null default 0,
+            primary key (fingerprint, starts)) without rowid""",
+        """create table pushed_checkpoints (
+            id integer primary key autoincrement, at integer not null, job text not null, session text not null,
+            step integer, started integer, completed integer, bytes integer, path text not null default '')""",
+        """create unique index pushed_checkpoints_once on pushed_checkpoints(
+            job, session, ifnull(step, -1), ifnull(started, -1), ifnull(completed, -1))""",
+        "create index pushed_checkpoints_session on pushed_checkpoints(session)",
+    )
+    for statement in statements:
+        db.conn.execute(statement)

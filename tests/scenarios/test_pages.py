@@ -1,0 +1,259 @@
+"""Pages go out through Alertmanager: which incidents want a person, and what is sent when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from bot.http_session import DeadlineSession
+from bot.model import Attempt, Incident, Observation, Reading, Recovery, Session
+from bot.pages import GIVEN_UP_FOR, LIVES, SILENCES_EVERY, Pager, Paging, WithPager, alerts_of, severity_of
+from bot.sources.alertmanager import Alertmanager
+from bot.state import State
+from tests.real.faultproxy import FaultProxy
+from tests.scenarios.world import Make, World, running
+from tests.unit.test_alertmanager import NOW, Json, silence
+
+# -- what should fire -------------------------------------------------------------------------------------------
+
+PAGING = Paging("haein", ["node", "Hostname"], "https://example.com/c", every=60)
+
+
+def pages(w: World) -> dict[str, tuple[str, bool]]:
+    """alertname subject → severity, and whether it fires."""
+    found = alerts_of(w.state, w.now, PAGING)
+    assert len({json.dumps(alert["labels"], sort_keys=True) for alert in found}) == len(found)
+    return {
+        f"{a['labels']['alertname']} {a['labels']['subject']}": (a["labels"]["severity"], moment(a["endsAt"]) > w.now)
+        for a in found
+    }
+
+
+def moment(text: str) -> int:
+    return int(datetime.fromisoformat(text).timestamp())
+
+
+def hurt(make: Make, **facts: Any) -> World:
+    w = running(make, **facts)
+    w.fault("node-01", text="Xid 79 on GPU 3")
+    w.run(seconds=30)
+    return w
+
+
+def test_a_fault_that_waits_for_a_person_pages(world: Make) -> None:
+    w = hurt(world)
+    (alert,) = alerts_of(w.state, w.now, PAGING)
+    incident = w.incident("gpu_fault", "node-01")
+    assert incident
+    assert alert["labels"] == {
+        "alertname": "XidbotGpuFault", "source": "xidbot", "cluster": "haein", "incident": "1.1", "subject": "node-01",
+        "node": "node-01", "Hostname": "node-01", "severity": "page",
+    }  # fmt: skip
+    assert alert["annotations"] == {
+        "summary": "node-01: Xid 79 on GPU 3",
+        "description": "GPU fault; Xid 79 on GPU 3; runs hurt: session-123; xidbot why 1 tells more",
+        "link": "https://example.com/c",
+    }
+    assert moment(alert["startsAt"]) == incident.opened
+    assert moment(alert["endsAt"]) == w.now + LIVES * 60
+
+
+def test_it_stops_paging_once_a_person_has_seen_it_and_still_fires(world: Make) -> None:
+    w = hurt(world)
+    w.say("UOPER", "ack 1")
+    assert pages(w) == {"XidbotGpuFault node-01": ("warn", True)}
+
+
+def test_it_stops_paging_once_a_plan_is_under_way_and_ends_with_the_incident(world: Make) -> None:
+    w = hurt(world)
+    w.say("UOPER", "approve 1")
+    w.run(minutes=1)
+    assert pages(w) == {"XidbotGpuFault node-01": ("warn", True)}
+    w.good("node-01")
+    w.save("123", 500)
+    for _ in range(200):
+        w.run(minutes=1)
+        incident = w.incident("gpu_fault", "node-01")
+        if incident and incident.closed is not None:
+            break
+    assert incident and incident.closed is not None
+    (alert,) = alerts_of(w.state, w.now, PAGING)
+    assert moment(alert["endsAt"]) == incident.closed
+    w.run(minutes=4)
+    assert alerts_of(w.state, w.now, PAGING) == []
+
+
+def test_a_bot_that_acts_by_itself_wakes_nobody_until_it_gives_up(world: Make) -> None:
+    w = running(world, write_mode="auto")
+    w.fault("node-02")
+    w.scheduler.end("123", "FAILED", "1:0")
+    w.run(minutes=1)
+    assert pages(w) == {"XidbotGpuFault node-02": ("warn", True)}
+    for _ in range(4):
+        w.run(minutes=3)
+        if w.scheduler.jobs["123"].attempts[-1].alive:
+            w.scheduler.end("123", "FAILED", "1:0")
+    w.run(minutes=30)
+    fault = w.incident("gpu_fault", "node-02")
+    assert fault and fault.closed is not None and w.recovery("123").outcome == "given_up"
+    assert pages(w) == {"XidbotGpuFault node-02": ("page", True)}
+    assert alerts_of(w.state, fault.closed + GIVEN_UP_FOR, PAGING) == []
+
+
+def test_a_run_given_up_stops_paging_once_somebody_brought_it_back(world: Make) -> None:
+    w = hurt(world, write_mode="auto")
+    (recovery,) = w.state.all(Recovery)
+    (incident,) = w.state.all(Incident)
+    session = w.state.get(Session, recovery.session)
+    down = Attempt("123", 9, "FAILED", ("node-01",), w.now - 600, w.now - 300)
+    state = State()
+    state.put(replace(incident, closed=w.now - 300))
+    state.put(replace(recovery, outcome="given_up", ended=w.now - 300))
+    for attempt, fires in ((down, True), (replace(down, ordinal=10, state="RUNNING", end=None), False)):
+        state.put(replace(session, attempts=(attempt,)))
+        assert bool(alerts_of(state, w.now, PAGING)) == fires
+    state.put(replace(session, attempts=(down,), ended="cancelled", ended_at=w.now))
+    assert not alerts_of(state, w.now, PAGING)
+
+
+def test_a_broken_node_that_no_run_is_on_waits_for_the_morning(world: Make) -> None:
+    w = world()
+    w.run(minutes=1)
+    w.fault("node-05", text="Xid 79 on GPU 3")
+    w.run(seconds=30)
+    assert pages(w) == {"XidbotGpuFault node-05": ("warn", True)}
+
+
+def test_a_source_that_cannot_be_read_pages_and_one_silent_node_does_not(world: Make) -> None:
+    w = world()
+    w.run(minutes=1)
+    w.eyes.metrics_problem = "no answer"
+    w.run(minutes=2)
+    assert pages(w) == {"XidbotBlind prometheus": ("page", True)}
+    node = Incident(9, 1, "blind", "node:node-01", NOW)
+    assert severity_of(node, w.state) == "warn"
+
+
+def test_what_only_warns_never_pages(world: Make) -> None:
+    w = world()
+    for kind in ("precursor", "session_slow"):
+        assert severity_of(Incident(1, 1, kind, "node-01", NOW), w.state) is None  # type: ignore[arg-type]
+
+
+def test_a_restart_changes_nothing_of_what_fires(world: Make) -> None:
+    w = hurt(world)
+    before = alerts_of(w.state, w.now, PAGING)
+    w.restart()
+    assert alerts_of(w.state, w.now, PAGING) == before != []
+
+
+# -- sending it -----------------------------------------------------------------------------------------------
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+def server() -> Iterator[FaultProxy]:
+    """Takes everything and silences nothing, unless a test says otherwise."""
+    with FaultProxy("http://127.0.0.1:1") as proxy:
+        calm(proxy)
+        yield proxy
+
+
+def calm(proxy: FaultProxy, silences: list[Json] | None = None) -> None:
+    proxy.clear()
+    proxy.fault("/api/v2/silences", status=200, body=json.dumps(silences or []), headers=JSON, times=None)
+    proxy.fault("/api/v2/alerts", status=200, body="", headers=JSON, times=None)
+
+
+@pytest.fixture
+def pager(server: FaultProxy) -> Iterator[Pager]:
+    with DeadlineSession(2, source="alertmanager") as session:
+        yield Pager(Alertmanager(server.url, session), PAGING)
+
+
+def posted(server: FaultProxy) -> list[list[Json]]:
+    return [json.loads(seen.raw) for seen in server.requests if seen.path == "/api/v2/alerts"]
+
+
+def test_a_page_is_sent_at_once_again_each_interval_and_ended_when_it_changes(
+    server: FaultProxy, pager: Pager, world: Make
+) -> None:
+    w = hurt(world)
+    for later in (0, 5, 30, 59):
+        pager.turn(w.state, w.now + later)
+    assert len(posted(server)) == 1
+    pager.turn(w.state, w.now + 60)
+    assert len(posted(server)) == 2
+    w.say("UOPER", "ack 1")
+    pager.turn(w.state, w.now + 65)
+    warn, page = posted(server)[-1]
+    assert (warn["labels"]["severity"], moment(warn["endsAt"])) == ("warn", w.now + 65 + 180)
+    assert (page["labels"]["severity"], moment(page["endsAt"])) == ("page", w.now + 65)
+    pager.turn(w.state, w.now + 70)
+    assert len(posted(server)) == 3
+
+
+def test_nothing_is_sent_while_nothing_is_wrong(server: FaultProxy, pager: Pager) -> None:
+    pager.turn(State(), NOW)
+    pager.turn(State(), NOW + 100)
+    assert posted(server) == [] and pager.problem == ""
+
+
+def test_a_site_that_wants_no_pages_still_has_its_silences(server: FaultProxy, pager: Pager, world: Make) -> None:
+    pager.pages = False
+    calm(server, [silence(("node", "=", "node-01"))])
+    w = hurt(world)
+    pager.turn(w.state, w.now)
+    incident = w.incident("gpu_fault", "node-01")
+    assert incident and pager.silenced(incident, w.state) and posted(server) == []
+
+
+def test_a_refusal_is_told_with_its_reason_and_tried_again(server: FaultProxy, pager: Pager, world: Make) -> None:
+    w = hurt(world)
+    server.clear()
+    server.fault("/api/v2/silences", status=200, body="[]", headers=JSON, times=None)
+    server.fault("/api/v2/alerts", status=400, body='"invalid label set: bad name"', headers=JSON, times=1)
+    server.fault("/api/v2/alerts", status=200, body="", headers=JSON, times=None)
+    pager.turn(w.state, w.now)
+    assert "HTTP 400" in pager.problem and "invalid label set: bad name" in pager.problem
+    assert pager.health().problem == pager.problem and pager.health().name == "alertmanager_api"
+    pager.turn(w.state, w.now + 5)
+    assert pager.problem == "" and len(posted(server)) == 2
+
+
+def test_silences_that_cannot_be_read_silence_nothing_and_are_told(
+    server: FaultProxy, pager: Pager, world: Make
+) -> None:
+    w = hurt(world)
+    incident = w.incident("gpu_fault", "node-01")
+    assert incident
+    calm(server, [silence(("Hostname", "=~", "node-0.*"), ("source", "=", "xidbot"))])
+    pager.turn(w.state, w.now)
+    assert pager.silenced(incident, w.state)
+    server.clear()
+    server.fault("/", status=503, body="starting", times=None)
+    pager.turn(w.state, w.now + SILENCES_EVERY)
+    assert pager.silenced(incident, w.state) is None
+    assert "HTTP 503: starting" in pager.problem
+    calm(server, [silence(("node", "=", "node-02"))])
+    pager.turn(w.state, w.now + SILENCES_EVERY + 5)
+    assert pager.silenced(incident, w.state) is None and pager.problem == ""
+
+
+def test_an_alertmanager_that_cannot_be_used_is_one_of_the_sources(server: FaultProxy, pager: Pager) -> None:
+    class Eyes:
+        def observe(self, now: int) -> Observation:
+            return Observation(now, now, readings=(Reading("n", "s", "good"),))
+
+    server.clear()
+    server.fault("/", status=200, body="<html>log in</html>", times=None)
+    pager.turn(State(), NOW)
+    seen = WithPager(Eyes(), pager).observe(NOW)
+    assert seen.readings and [s.name for s in seen.sources] == ["alertmanager_api"]
+    assert "web page" in seen.sources[0].problem
