@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-import playbooks
-from bot import __version__, policy
+from bot import __version__
 from bot.act import Actor, act
 from bot.arrivals import Arrivals
 from bot.clock import Clock
-from bot.config import Config, address, load, secret
+from bot.config import address, secret
 from bot.deliver import Deliverer, deliver
 from bot.errors import ConfigError, XidbotError
 from bot.events import Started
@@ -22,12 +21,10 @@ from bot.http import Listener
 from bot.loops import Loop
 from bot.model import Job, Observation, Request
 from bot.pages import Pager, Paging, WithPager
-from bot.plans import STEPS
-from bot.policy import Policy
-from bot.ports import Gate, Observer, Roles, Scheduler
-from bot.schedulers.hostlist import parse_hostlist
+from bot.ports import Gate, Roles, Scheduler
 from bot.sender import Sender
 from bot.sessions import rule_for
+from bot.site import Site
 from bot.slack import SlackApp, SlackChat, SlackRoles, Tokens, build_app, web_client
 from bot.slack.files import SlackFiles
 from bot.state import State
@@ -38,35 +35,13 @@ from store.inbound import Inbound
 from store.slots import Slots
 from store.store import Store
 
+if TYPE_CHECKING:
+    from bot.eyes import Eyes
+
 log = logging.getLogger(__name__)
 ACT_EVERY = 5.0  # s; every recorded action also wakes the loop
 DELIVER_EVERY = 2.0
 PAGE_EVERY = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """A site file, read and merged."""
-
-    path: Path
-    config: Config
-    policy: Policy
-
-
-def read_site(path: Path) -> Site:
-    """Raises ConfigError naming every fault with its line."""
-    config, located = load(path)
-    gpus = {node: row.gpus for row in config.expected for node in parse_hostlist(row.nodes)}
-    merged = policy.build(
-        policy=config.policy,
-        signal_overrides=config.signals,
-        playbooks=playbooks.load(config.playbooks, STEPS),
-        sessions=config.sessions,
-        write_mode=config.site.write_mode,
-        gpus=gpus,
-        located=located,
-    )
-    return Site(path, config, merged)
 
 
 def open_store(site: Site, db: str | None = None) -> Store:
@@ -91,21 +66,10 @@ def make_gate(site: Site) -> Gate | None:
     return GateProcess(site.config.scheduler.gate) if site.config.scheduler.gate else None
 
 
-def make_observer(site: Site, scheduler: Scheduler, store: Store) -> Observer:
-    from bot.http_session import DeadlineSession
-    from bot.observe import LiveObserver
-    from bot.sources.alertmanager import AlertMarks
-    from bot.sources.prometheus import PrometheusCheckpoints, PrometheusSource
+def make_eyes(site: Site, scheduler: Scheduler, store: Store) -> Eyes:
+    from bot.eyes import Eyes
 
-    prom = site.config.prometheus
-    session = DeadlineSession(prom.timeout, token_file=prom.token_file, ca_file=prom.ca_file)
-    metrics = PrometheusSource(prom.url, session, prom.node_labels, prom.node_pattern, prom.dcgm_jobs)
-    gauges = next((rule.checkpoint.prometheus for rule in site.policy.sessions), None)
-    checkpoints = PrometheusCheckpoints(metrics, gauges)
-    told = (AlertMarks(Inbound(store.database).alerts, metrics.host),) if site.config.http else ()
-    return LiveObserver(
-        metrics, scheduler, checkpoints, site.policy, lambda: watched(store.state()), metrics.details, told
-    )
+    return Eyes(site, scheduler, store)
 
 
 def make_pager(site: Site) -> Pager | None:
@@ -121,11 +85,6 @@ def make_pager(site: Site) -> Pager | None:
     link = f"https://slack.com/app_redirect?channel={slack.channel}" if slack else ""
     paging = Paging(site.config.site.name, site.config.prometheus.node_labels, link, am.every)
     return Pager(Alertmanager(am.url, session), paging, am.pages)
-
-
-def watched(state: State) -> Mapping[str, Sequence[str]]:
-    """Jobs of live sessions with every name a trainer may export them under."""
-    return {job: (job, session.job_name, session.name) for session in state.live_sessions() for job in session.jobs}
 
 
 def slack_tokens(site: Site) -> Tokens | None:
@@ -192,8 +151,8 @@ class App:
         self.pager = make_pager(site)
         self.listener: Listener | None = None
         self.vitals = Vitals(int(time.time()))
-        observer = make_observer(site, self.scheduler, self.store)
-        observer = WithPager(observer, self.pager) if self.pager else observer
+        self.eyes = make_eyes(site, self.scheduler, self.store)
+        observer = WithPager(self.eyes.observer, self.pager) if self.pager else self.eyes.observer
         self.watcher = Watcher(self.store, observer, site.policy, answerer(site, self.roles), site.config.site.timezone)
         self.actor = Actor(self.store, self.scheduler, make_gate(site), self.roles, site.policy)
         self.deliverer = self._deliverer()
@@ -310,5 +269,6 @@ class App:
             self.listener.stop()
         if self.slack:
             self.slack.inbound.stop()
+        self.eyes.close()
         self.store.drop_lease()
         self.store.close()

@@ -25,13 +25,15 @@ from bot.policy import Policy
 from bot.replay import ReplayObserver
 from bot.state import KINDS, State
 
-PATIENCE = 300  # s; closing an incident that late changes no figure, and a day has 288 such looks instead of 1,440
+PATIENCE = 600  # s; an incident closed that late changes no figure, and a day has 144 such looks instead of 1,440
+CATEGORIES = {"blind": "telemetry", "session_failed": "application", "session_hung": "progress"}  # without a reason
 KEEP = 86_400  # s that a closed incident is remembered: as long as the same key is a new episode of it
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """One episode of an incident. node: empty for what is not of a single node; end: when its evidence had ended."""
+    """One episode of an incident. node: empty for what is not of a single node; end: when its evidence had ended; why:
+    its reasons in words."""
 
     node: str
     start: int
@@ -39,6 +41,7 @@ class Alarm:
     kind: str
     category: str
     score: float
+    why: str = ""
 
 
 @dataclass
@@ -57,7 +60,8 @@ def replay(observer: ReplayObserver, policy: Policy, done: Replayed, progress: C
     state = _state(done.events)
     for at in range(max(observer.start, done.until), observer.end + 1, step):
         now = at + lag
-        if observer.changed(now) or (at % PATIENCE < step and not _idle(state)):
+        told = {incident.subject for incident in state.open_incidents()}
+        if observer.striking(now, told) or (at % PATIENCE < step and not _idle(state)):
             decided = decide(state, observer.observe(now), policy)
             for event in (*decided, *_shadow(state, decided, now, policy)):
                 state.apply(event)
@@ -126,10 +130,17 @@ def alarms(done: Replayed, policy: Policy) -> list[Alarm]:
 
 
 def _alarm(incident: Incident, end: int, policy: Policy) -> Alarm:
-    node = incident.subject if incident.kind in ("gpu_fault", "precursor") else ""
     strongest = next((policy.signals.get(reason.signal) for reason in incident.reasons), None)
-    category = strongest.category if strongest else ""
-    return Alarm(node, incident.opened, end, incident.kind, category, round(incident.score, 3))
+    category = strongest.category if strongest else CATEGORIES.get(incident.kind, "")
+    why = "; ".join(reason.text for reason in incident.reasons) or incident.note
+    score = round(incident.score, 3)
+    return Alarm(_node(incident), incident.opened, end, incident.kind, category, score, why)
+
+
+def _node(incident: Incident) -> str:
+    if incident.kind == "blind":
+        return incident.subject.removeprefix("node:") if incident.subject.startswith("node:") else ""
+    return incident.subject if incident.kind in ("gpu_fault", "precursor") else ""
 
 
 def stopped(done: Replayed) -> dict[str, int]:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bot import policy as policies
-from bot.app import read_site
+from bot.site import read_site
 from bot.backtest import Alarm, Replayed, alarms, peak_held, replay, stopped
 from bot.backtest_files import Label, Run, labels, moment, runs
 from bot.backtest_report import Report, report
@@ -59,7 +59,9 @@ class Outcome:
     report: Report
 
     def alarms_json(self) -> str:
-        return json.dumps([asdict(alarm) for alarm in self.alarms], indent=1)
+        """What others read: the reasons are for people."""
+        rows = [{name: value for name, value in asdict(a).items() if name != "why"} for a in self.alarms]
+        return json.dumps(rows, indent=1)
 
     def json(self, other: Outcome | None = None) -> str:
         figures = self.report.as_json() | ({"against": other.report.as_json()} if other else {})

@@ -27,7 +27,7 @@ def _lines(outcome: Outcome) -> Iterator[str]:
         code = f"Xid {label.xid}" if label.xid else "no code"
         yield f"  {_when(label.start)}  {label.node:<12} {label.category:<10} {code:<8} {told}"
     for alarm in report.false:
-        what = f"{alarm.kind}, score {alarm.score:.2f}"
+        what = f"{alarm.kind}, score {alarm.score:.2f}: {alarm.why}"
         yield f"  {_when(alarm.start)}  {alarm.node:<12} {alarm.category:<10} false    {what}"
 
 

@@ -19,7 +19,7 @@ from bot.cli_why import why
 from commands import COMMANDS, Command
 
 if TYPE_CHECKING:
-    from bot.app import Site
+    from bot.site import Site
     from bot.slack import Tokens
     from store.store import Store
 
@@ -51,7 +51,7 @@ def main(ctx: click.Context, config_path: str | None, db: str | None, verbose: b
 
 
 def _site(ctx: click.Context) -> Site:
-    from bot.app import read_site
+    from bot.site import read_site
     from bot.config import path_of
 
     return read_site(path_of(ctx.obj["config"]))

@@ -50,7 +50,7 @@ def _zone_and_database(ctx: click.Context) -> tuple[str, Path]:
     """A database named by hand needs no site file; its days are then those of UTC."""
     from pathlib import Path
 
-    from bot.app import read_site
+    from bot.site import read_site
     from bot.config import path_of
 
     given = ctx.obj["config"]

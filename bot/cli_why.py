@@ -29,7 +29,7 @@ def why(ctx: click.Context, word: str, as_json: bool) -> None:
     from dataclasses import asdict
     from pathlib import Path
 
-    from bot.app import read_site
+    from bot.site import read_site
     from bot.config import path_of
     from bot.why import explain, told
 

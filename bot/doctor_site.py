@@ -11,13 +11,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from bot.app import Site, make_gate, make_scheduler
+from bot.app import make_gate, make_scheduler
 from bot.errors import SourceError
-from bot.http_session import DeadlineSession
+from bot.eyes import make_metrics
 from bot.model import ALIVE, Cluster, Job
 from bot.ports import Gate, Matrix, Scheduler
 from bot.schedulers import process
 from bot.sessions import rule_for
+from bot.site import Site
 from bot.slack import SlackChat, web_client
 from bot.sources.prometheus import PrometheusSource
 
@@ -109,15 +110,12 @@ class Patient:
     def matrices(self) -> dict[str, Matrix]:
         """What each signal says now. Raises SourceError."""
         step = self.site.policy.numbers.time.step
-        signals = self.site.policy.signals.items()
-        return {name: self.metrics.matrix(s, self.at - step, self.at, step, self.nodes) for name, s in signals}
+        asked = {name: signal for name, signal in self.site.policy.signals.items() if signal.query}
+        return {name: self.metrics.matrix(s, self.at - step, self.at, step, self.nodes) for name, s in asked.items()}
 
 
 def patient(site: Site, db: Path) -> Patient:
-    prom = site.config.prometheus
-    session = DeadlineSession(prom.timeout, token_file=prom.token_file, ca_file=prom.ca_file)
-    metrics = PrometheusSource(prom.url, session, prom.node_labels, prom.node_pattern, prom.dcgm_jobs)
-    return Patient(site, db, metrics, make_scheduler(site), make_gate(site), lambda: admin_level(site))
+    return Patient(site, db, make_metrics(site), make_scheduler(site), make_gate(site), lambda: admin_level(site))
 
 
 def admin_level(site: Site) -> str:

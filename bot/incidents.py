@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from bot import events as ev
@@ -23,7 +23,9 @@ from bot.outcomes import chain_class
 from bot.policy import Policy
 from bot.sessions import is_dead
 from bot.state import Draft, State
+from bot.storms import storms
 
+TOLD_BY_LOGS = frozenset({"gpu_fault", "session_failed", "session_hung"})
 NAMED_BEFORE = 600  # s; a node's fault up to 10 min before a run's end names it (Meta RSC's attribution window)
 
 
@@ -100,13 +102,49 @@ def _silence(node: Node, down: str | None, heard: bool) -> str:
 
 def open_and_change(draft: Draft, seen: Observation, policy: Policy) -> None:
     told = {i.subject for i in draft.state.open_incidents()}
+    struck = _see_storms(draft, seen, policy)
     worth = [
         s for s in (seen.scores or {}).values() if s.hard or s.node in told or s.score >= policy.numbers.score.open_at
     ]
     for score in sorted(worth, key=lambda s: (-s.score, s.node)):
-        _see_score(draft, score, seen, policy)
+        if score.node in told or not _of_the_storm(score, struck, policy):
+            _see_score(draft, score, seen, policy)
     _see_blindness(draft, policy)
     _see_failed_sessions(draft, seen, policy)
+
+
+def _see_storms(draft: Draft, seen: Observation, policy: Policy) -> dict[str, frozenset[str]]:
+    """Category → nodes of the storms that blow. A storm is one incident; its nodes open none for the same category."""
+    struck = {}
+    for category, storm in storms(seen.scores or {}, draft.at, policy).items():
+        incident = open_incident(draft.state, "storm", category)
+        struck[category] = storm.nodes
+        hurt = tuple(dict.fromkeys(key for node in sorted(storm.nodes) for key in _hurt(draft.state, node, draft.at)))
+        if incident is None:
+            blows = Incident(0, 0, "storm", category, draft.at, reasons=storm.reasons, note=storm.note, hurt=hurt)
+            _open(draft, policy, blows)
+    for incident in draft.state.open_incidents():
+        if incident.kind == "storm" and seen.scores is not None:
+            late = _late(incident, seen.scores.values(), policy)
+            _quieten(draft, incident, quiet=incident.subject not in struck and not late)
+            struck[incident.subject] = struck.get(incident.subject, frozenset()) | late
+    return struck
+
+
+def _late(storm: Incident, scores: Iterable[NodeScore], policy: Policy) -> frozenset[str]:
+    """Nodes that show just what the storm's nodes showed, though they came to it later, with a new run perhaps."""
+    signals = {reason.signal for reason in storm.reasons}
+    mine = {name for name, signal in policy.signals.items() if signal.category == storm.subject}
+    shown = ((score.node, {r.signal for r in _bad(score)} & mine) for score in scores)
+    return frozenset(node for node, bad in shown if bad and bad <= signals)
+
+
+def _of_the_storm(score: NodeScore, struck: Mapping[str, frozenset[str]], policy: Policy) -> bool:
+    """What stands against the node is what stands against many: without the storm's categories it opens nothing."""
+    mine = {category for category, nodes in struck.items() if score.node in nodes}
+    signals = policy.signals
+    own = [r for r in _bad(score) if r.signal not in signals or signals[r.signal].category not in mine]
+    return bool(mine) and max((r.evidence for r in own), default=0.0) < policy.numbers.score.open_at
 
 
 def _see_score(draft: Draft, score: NodeScore, seen: Observation, policy: Policy) -> None:
@@ -261,6 +299,16 @@ def _see_failed_sessions(draft: Draft, seen: Observation, policy: Policy) -> Non
             _open(draft, policy, incident)
 
 
+def see_notes(draft: Draft, seen: Observation, policy: Policy) -> None:
+    """What a job's own log tells of its failure stands with the incidents that the run is hurt by."""
+    for note in seen.notes:
+        session = draft.state.session_of(note.job)
+        for i in draft.state.open_incidents() if session and note.text else ():
+            if session and session.key in i.hurt and i.kind in TOLD_BY_LOGS and note.text not in i.note:
+                told = f"{i.note}\n{note.text}" if i.note else note.text
+                draft.emit(ev.IncidentChanged(draft.at, i.id, i.episode, i.score, i.hard, i.reasons, i.hurt, told))
+
+
 def _failed_attempt(session: Session, now: int, policy: Policy) -> Attempt | None:
     """The newest failure since we know the run, also when the scheduler has already queued or begun the next one."""
     failed = next((a for a in reversed(session.attempts[-2:]) if a.state in FAILED), None)
@@ -345,7 +393,13 @@ def _close_blind(draft: Draft, incident: Incident, seen: Observation, policy: Po
     return ""
 
 
+def _close_storm(draft: Draft, incident: Incident, seen: Observation, policy: Policy) -> str:
+    calm = _quiet_for(incident, draft.at) >= policy.numbers.incidents.clean_after
+    return "it has blown over" if calm else ""
+
+
 CLOSES = {
+    "storm": _close_storm,
     "gpu_fault": _close_fault,
     "precursor": _close_precursor,
     "session_failed": _close_failed,

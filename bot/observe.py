@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from bot.errors import SourceError, Unreachable
-from bot.model import Cluster, Mark, NodeScore, Observation, Reading, SourceState
+from bot.model import Cluster, Job, JobNote, Mark, NodeScore, Observation, Reading, SourceState
 from bot.policy import Policy, Signal
 from bot.ports import CheckpointSource, MarkSource, Matrix, MetricSource, Scheduler
 from bot.signals.rows import row_of
@@ -57,6 +57,7 @@ class LiveObserver:
     watch: Watch
     details: Details | None = None
     logs: Sequence[MarkSource] = ()
+    notes: Callable[[int], Sequence[JobNote]] | None = None
     _cluster: Cluster | None = None
     _last: Metrics | None = None
     _told: dict[tuple[str, str, float | None], str] = field(default_factory=dict)
@@ -76,7 +77,13 @@ class LiveObserver:
         saves, unsaved = _outcome(saving.result)
         self._cluster = cluster or self._cluster
         sources = SourceState("scheduler", unscheduled), SourceState("prometheus", metrics.problem or unsaved), *unheard
-        return Observation(at, now, cluster, metrics.scores, metrics.readings, tuple(saves or ()), sources)
+        notes = tuple(self.notes(now)) if self.notes else ()
+        return Observation(at, now, cluster, metrics.scores, metrics.readings, tuple(saves or ()), sources, notes=notes)
+
+    @property
+    def jobs(self) -> Sequence[Job]:
+        """Those of the cluster as it was seen last."""
+        return tuple(self._cluster.jobs.values()) if self._cluster else ()
 
     # -- logs and other tools ------------------------------------------------------------------------------------------
 
@@ -90,7 +97,7 @@ class LiveObserver:
             told, problem = _outcome(partial(source.marks, since, now, self._nodes()))
             marks += told or ()
             signals += source.signals if not problem else ()
-            states.append(SourceState(source.name, problem))
+            states.append(SourceState(source.name, problem or getattr(source, "problem", "")))
         if self._cluster:
             marks += health_marks(self._cluster)
             signals.append("health_check")

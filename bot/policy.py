@@ -19,7 +19,7 @@ from bot.storage.numbers import numbers as storage_numbers
 from bot.yamlfile import Duration, Located, Strict
 
 XidAction = Literal["none", "restart_app", "reset_idle", "reset", "reboot", "test", "repair"]
-Phase = Literal["start", "save", "load", "boot"]
+Phase = Literal["idle", "start", "save", "load", "boot"]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Category = Literal[
@@ -63,6 +63,7 @@ class PhaseNumbers(Strict):
 
 class IncidentNumbers(Strict):
     storm_nodes: Count
+    storm_peers: Count
     storm_share: Share
     storm_within: Duration
     clean_after: Duration

@@ -57,13 +57,15 @@ class ReplayObserver:
         time = self.policy.numbers.time
         return (now - time.lag) // time.step * time.step
 
-    def changed(self, now: int) -> bool:
-        """Something reads differently from a step ago, or a score stands at the line and only needs time."""
+    def striking(self, now: int, told: Collection[str]) -> bool:
+        """Something counts that did not a step ago, or no more; an attempt began or ended; or the score of a node that is
+        not `told` of yet stands at the line and only needs time."""
         at = self.moment(now)
         rows = self._scored(at)
-        number, line = rows.at(at), self.policy.numbers.score.open_at
-        stands = bool((rows.scores.score[number] >= line).any())
-        return stands or bool(rows.changes[number].any()) or self._rerun(now)
+        number, nodes = rows.at(at), rows.scores.window.nodes
+        with np.errstate(invalid="ignore"):
+            stands = np.flatnonzero(rows.scores.score[number] >= self.policy.numbers.score.open_at)
+        return bool(rows.strikes[number]) or self._rerun(now) or any(nodes[n] not in told for n in stands)
 
     # -- metrics -------------------------------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ def window(
             values[row][:, [columns[host] for host in matrices[signal.id].hosts]] = matrices[signal.id].values
         elif not signal.query and signal.id in heard.signals:
             values[row] = 0
-    _lay_over(values, list(policy.signals), times, columns, heard.marks)
+    _lay_over(values, list(policy.signals), times, columns, [m for m in heard.marks if _may_say(m, policy.signals)])
     return Window(
         signals=tuple(policy.signals.values()),
         nodes=tuple(columns),
@@ -59,6 +59,14 @@ def window(
         known=np.array(list(known.values()), dtype=bool),
         groups=Groups.of(stays, times, tuple(columns)),
     )
+
+
+def _may_say(mark: Mark, signals: Mapping[str, Signal]) -> bool:
+    """A claim never speaks for the kernel, but where it weighs nothing."""
+    signal = signals.get(mark.signal)
+    if signal is None:
+        return False
+    return mark.provenance == "kernel" or signal.provenance == "claimed" or signal.evidence.strength == 0
 
 
 def _lay_over(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from bot.app import Site
+from bot.site import Site
 from bot.sandbox.workspace import remembered, serve, slack_site
 from bot.slack import Tokens
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bot.policy import Phase, PhaseNumbers
-from bot.signals.peers import Groups
+from bot.signals.peers import NOBODY, Groups
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -26,6 +26,7 @@ def phases(context: Mapping[str, Floats], groups: Groups, step: int, numbers: Ph
     settle = -(-numbers.settle // step)
     with np.errstate(invalid="ignore"):
         return {
+            "idle": groups.run == NOBODY,
             "start": groups.age < numbers.start,
             "save": _lengthened(_mean(context.get(WRITES, unknown), groups) >= numbers.save_bytes, settle),
             "load": _lengthened(_mean(context.get(READS, unknown), groups) >= numbers.load_bytes, settle),

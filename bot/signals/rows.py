@@ -43,6 +43,7 @@ class Rows:
     def __init__(self, scores: Scores) -> None:
         self.scores = scores
         self.changes = _changes(scores)
+        self.strikes = _strikes(scores)
         self._at = -1
         self._nodes: list[_Node] = []
         self._row = Row({}, ())
@@ -84,6 +85,15 @@ def _changes(scores: Scores) -> Flags:
     differs |= (bad[:, 1:] != bad[:, :-1]) | (bad[:, 1:] & (scores.values[:, 1:] != scores.values[:, :-1]))
     changed[1:] = differs.any(axis=0)
     return changed
+
+
+def _strikes(scores: Scores) -> Flags:
+    """(T,): something counts that did not in the row before, or no more; also that nothing at all is known of a node."""
+    counts = np.where(scores.bad, scores.evidence, -1.0)
+    dark: Flags = np.asarray(np.isnan(scores.evidence).all(axis=0))
+    strikes = np.ones(len(scores.window.times), dtype=bool)
+    strikes[1:] = (counts[:, 1:] != counts[:, :-1]).any(axis=(0, 2)) | (dark[1:] != dark[:-1]).any(axis=1)
+    return strikes
 
 
 class _Told:

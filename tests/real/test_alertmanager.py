@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from bot import policy as policies
-from bot.app import App, read_site
+from bot.app import App
+from bot.site import read_site
 from bot.arrivals import Arrivals
 from bot.clock import LiveClock
 from bot.errors import Unreachable

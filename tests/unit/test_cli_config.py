@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from pydantic import BaseModel
 
 from bot import policy
-from bot.app import read_site
+from bot.site import read_site
 from bot.cli_config import config, init
 from bot.config import Config
 from bot.config_example import EXAMPLES, SHOWN, WHY, example

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot import yamlfile
-from bot.app import read_site
+from bot.site import read_site
 from bot.config import secret
 from bot.errors import ConfigError
 

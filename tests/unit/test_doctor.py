@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from bot import doctor, doctor_site
 from bot import events as ev
-from bot.app import read_site
+from bot.site import read_site
 from bot.cli_doctor import doctor as command
 from bot.doctor import examine, exit_code
 from bot.doctor_site import Finding, Patient, patient

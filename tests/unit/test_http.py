@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bot import policy as policies
-from bot.app import read_site
+from bot.site import read_site
 from bot.arrivals import Arrivals
 from bot.config import address, is_loopback
 from bot.errors import ConfigError

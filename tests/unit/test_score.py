@@ -229,7 +229,7 @@ STRENGTH = {
     "xid_reset": 1.0,
     "xid_repair": 1.0,
     "xid_test": 0.75,
-    "xid_reset_idle": 0.75,
+    "xid_reset_idle": 0.55,
     "xid_restart_app": 0.0,
     "gpu_missing": 0.95,
     "exporter_down": 0.0,
