@@ -254,13 +254,19 @@ def _quieten(draft: Draft, incident: Incident, *, quiet: bool) -> None:
 
 
 def _see_blindness(draft: Draft, policy: Policy) -> None:
-    step, numbers = policy.numbers.time.step, policy.numbers.incidents
-    ripe = [s for s in draft.state.all(SourceHealth) if draft.at - s.since >= (numbers.blind_after - 1) * step]
-    bad = [s for s in ripe if s.problem]
-    for source in _fold_nodes(bad):
+    numbers = policy.numbers.incidents
+    patience = (numbers.blind_after - 1) * policy.numbers.time.step
+    for source in _fold_nodes([s for s in draft.state.all(SourceHealth) if s.problem and _lasted(draft, s, patience)]):
+        hurt = _hurt_by_blindness(draft, source.name)
+        idle = source.name.startswith("node:") and not hurt
+        if idle and not _lasted(draft, source, numbers.blind_idle_after):
+            continue  # a node that nothing runs on is rebooted and rebuilt: that nobody sees it hurts nobody for a while
         if not open_incident(draft.state, "blind", source.name):
-            subject = Incident(0, 0, "blind", source.name, opened=draft.at, note=source.problem)
-            _open(draft, policy, replace(subject, hurt=_hurt_by_blindness(draft, source.name)))
+            _open(draft, policy, Incident(0, 0, "blind", source.name, draft.at, note=source.problem, hurt=hurt))
+
+
+def _lasted(draft: Draft, source: SourceHealth, seconds: int) -> bool:
+    return draft.at - source.since >= seconds
 
 
 def _fold_nodes(bad: Sequence[SourceHealth]) -> list[SourceHealth]:

@@ -69,6 +69,7 @@ class IncidentNumbers(Strict):
     clean_after: Duration
     precursor_good_after: Duration
     blind_after: Count
+    blind_idle_after: Duration
     blind_clear_after: Count
     episode_within: Duration
 

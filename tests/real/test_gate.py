@@ -236,7 +236,7 @@ def test_jobs_that_are_none_of_ours(slurm: SlurmCluster, gate: Lab) -> None:
     gate.install(accounts=[])
     mine = slurm.submit(SLEEP, *BATCH)
     slurm.wait_job(mine)
-    assert "account research" in gate.requeue(mine, key="k9").text
+    assert "account research" in gate.requeue(mine, key="mine").text
 
 
 def test_caps_are_final(slurm: SlurmCluster, gate: Lab) -> None:

@@ -100,7 +100,12 @@ def test_a_fault_is_seen_asked_approved_and_recovered(site: Site) -> None:
     eventually(lambda: [a for a in bot.docs("answer") if not a["ok"]], why="the viewer is refused")
     assert site.slurm.node("node-02")["State"] == "MIXED"
     assert bot.gate_calls() == []
-    assert any("needs the role operator" in str(m) for m in site.slack.messages() if m.get("ephemeral_to") == VIEWER)
+    eventually(
+        lambda: any(
+            "needs the role operator" in str(m) for m in site.slack.messages() if m.get("ephemeral_to") == VIEWER
+        ),
+        why=f"the viewer is told; {bot.tail()}",
+    )
 
     clicked = site.slack.click(OPERATOR, CHANNEL, message["ts"], "approve")
     assert clicked < 3

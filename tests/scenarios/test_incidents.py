@@ -117,9 +117,9 @@ def test_one_lost_scrape_is_no_incident_and_a_blind_prometheus_is_one(world: Mak
 
 def test_one_node_without_telemetry_is_named_and_many_are_one_incident(world: Make) -> None:
     w = running(world)
-    w.unknown("node-05")
+    w.unknown("node-03")
     w.run(minutes=2)
-    assert w.incident("blind", "node:node-05") is not None
+    assert w.incident("blind", "node:node-03") is not None
     w = running(world)
     for i in range(1, 7):
         w.unknown(f"node-{i:02d}")
@@ -127,6 +127,15 @@ def test_one_node_without_telemetry_is_named_and_many_are_one_incident(world: Ma
     many = w.incident("blind", "nodes")
     assert many is not None and "6 nodes" in many.note
     assert kinds(w).count("blind") <= 2
+
+
+def test_a_node_that_nothing_runs_on_may_be_dark_for_as_long_as_a_rebuild_takes(world: Make) -> None:
+    w = running(world)
+    w.unknown("node-05")
+    w.run(minutes=25)
+    assert w.incident("blind", "node:node-05") is None
+    w.run(minutes=6)
+    assert w.incident("blind", "node:node-05") is not None
 
 
 def test_a_blind_node_that_slurm_says_is_down_is_not_blindness(world: Make) -> None:

@@ -61,7 +61,7 @@ def test_unknown_readings_are_named(world: Make) -> None:
 
 def test_weak_evidence_opens_nothing(world: Make) -> None:
     w = running(world)
-    w.fault("node-02", "remap_growth", evidence=0.3, hard=False, text="remaps")
+    w.fault("node-02", "correctable_remap_growth", evidence=0.3, hard=False, text="remaps")
     w.run(minutes=1)
     assert "evidence 0.30; a precursor needs 0.6 for 4 min" in stages(w)["signal"].text
 
