@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bot.errors import SourceError, Unreachable
-from bot.model import Cluster, Job, JobNote, Mark, NodeScore, Observation, Reading, SourceState
+from bot.model import AppXid, Cluster, Job, JobNote, Mark, NodeScore, Observation, Progress, Reading, SourceState
 from bot.policy import Policy, Signal
 from bot.ports import CheckpointSource, MarkSource, Matrix, MetricSource, Scheduler
+from bot.repeats import SIGNAL as REPEATED
+from bot.signals.progress import ProgressRows
 from bot.signals.rows import row_of
-from bot.signals.score import score
-from bot.window import Heard, health_marks, stays_of, times_back, told_texts, window
+from bot.signals.score import Scores, score
+from bot.window import Heard, health_marks, past_times, stays_of, times_back, told_texts, window, with_past
 
 T = TypeVar("T")
 WORKERS = 4  # questions at once; Prometheus answers 20 at a time for all who ask it
@@ -31,6 +34,13 @@ class Details(Protocol):
     def __call__(self, signal: Signal, at: int, nodes: Collection[str]) -> Mapping[str, str]: ...
 
 
+@runtime_checkable
+class TellsGpus(Protocol):
+    """A log that tells of application Xids with their GPUs (KernelLog): what its `marks` read last."""
+
+    def application(self, since: int, now: int, nodes: Collection[str]) -> Sequence[Any]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Metrics:
     """What the metrics told of one moment. problem: what could not be read of them. scores None: nothing could."""
@@ -39,6 +49,17 @@ class Metrics:
     scores: Mapping[str, NodeScore] | None
     readings: tuple[Reading, ...]
     problem: str
+    progress: tuple[Progress, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a look at the metrics was made of, for those who ask why. unread: signal → what was wrong with its query."""
+
+    matrices: Mapping[str, Matrix]
+    unread: Mapping[str, str]
+    heard: Heard
+    scores: Scores | None = None
 
 
 @dataclass
@@ -58,8 +79,10 @@ class LiveObserver:
     details: Details | None = None
     logs: Sequence[MarkSource] = ()
     notes: Callable[[int], Sequence[JobNote]] | None = None
+    made: Made | None = None
     _cluster: Cluster | None = None
     _last: Metrics | None = None
+    _past: tuple[int, Mapping[str, Matrix]] | None = None
     _told: dict[tuple[str, str, float | None], str] = field(default_factory=dict)
 
     def observe(self, now: int) -> Observation:
@@ -71,14 +94,16 @@ class LiveObserver:
             saving = pool.submit(self.checkpoints.checkpoints, at, watched)
             if self._cluster is None:  # without nodes every host would be a stranger, so the first look waits
                 self._cluster, _ = _outcome(looking.result)
-            heard, unheard = self._listen(now)
+            heard, app_xids, unheard = self._listen(now)
             metrics = self._measure(at, pool, heard)
         cluster, unscheduled = _outcome(looking.result)
         saves, unsaved = _outcome(saving.result)
         self._cluster = cluster or self._cluster
         sources = SourceState("scheduler", unscheduled), SourceState("prometheus", metrics.problem or unsaved), *unheard
         notes = tuple(self.notes(now)) if self.notes else ()
-        return Observation(at, now, cluster, metrics.scores, metrics.readings, tuple(saves or ()), sources, notes=notes)
+        saved, (scores, readings) = tuple(saves or ()), (metrics.scores, metrics.readings)
+        seen = Observation(at, now, cluster, scores, readings, saved, sources, notes=notes, app_xids=app_xids)
+        return replace(seen, progress=metrics.progress)
 
     @property
     def jobs(self) -> Sequence[Job]:
@@ -87,21 +112,25 @@ class LiveObserver:
 
     # -- logs and other tools ------------------------------------------------------------------------------------------
 
-    def _listen(self, now: int) -> tuple[Heard, list[SourceState]]:
+    def _listen(self, now: int) -> tuple[Heard, tuple[AppXid, ...], list[SourceState]]:
         """What they tell of the last window. One that cannot be read tells nothing, which is not: nothing happened."""
         since = now - self.policy.numbers.time.window
         marks: list[Mark] = []
         signals: list[str] = []
         states: list[SourceState] = []
+        app_xids: list[AppXid] = []
         for source in self.logs:
             told, problem = _outcome(partial(source.marks, since, now, self._nodes()))
             marks += told or ()
             signals += source.signals if not problem else ()
+            if isinstance(source, TellsGpus) and not problem:
+                app_xids += _of_gpus(source.application(since, now, self._nodes()))
+                signals.append(REPEATED)
             states.append(SourceState(source.name, problem or getattr(source, "problem", "")))
         if self._cluster:
             marks += health_marks(self._cluster)
             signals.append("health_check")
-        return Heard(marks, signals), states
+        return Heard(marks, signals), tuple(app_xids), states
 
     # -- metrics -------------------------------------------------------------------------------------------------------
 
@@ -115,31 +144,48 @@ class LiveObserver:
     def _ask(self, at: int, pool: ThreadPoolExecutor) -> tuple[dict[str, Matrix], str]:
         """The signals that could be read, and why the others could not. Once nothing answers, the rest is not asked:
         a dozen deadlines in a row would make a tick last a minute."""
-        nodes, times = self._nodes(), times_back(self.policy, at, at)
+        nodes, times, past = self._nodes(), times_back(self.policy, at, at), past_times(self.policy, at, at)
         gone: list[Unreachable] = []
 
-        def matrix(signal: Signal) -> Matrix:
+        def matrix(signal: Signal, times: NDArray[np.int64]) -> Matrix:
             if gone:
                 raise gone[0]
             try:
-                return self.metrics.matrix(signal, int(times[0]), at, self.policy.numbers.time.step, nodes)
+                return self.metrics.matrix(signal, int(times[0]), int(times[-1]), int(times[1] - times[0]), nodes)
             except Unreachable as error:
                 gone.append(error)
                 raise
 
-        asked = {name: pool.submit(matrix, signal) for name, signal in self.policy.signals.items() if signal.query}
+        asked = {
+            name: pool.submit(matrix, signal, times) for name, signal in self.policy.signals.items() if signal.query
+        }
+        if not self._past or self._past[0] != int(past[-1]):  # it moves on in coarser steps
+            earlier = {signal.id: pool.submit(matrix, signal, past) for signal in with_past(self.policy)}
+            told = {name: _outcome(answer.result)[0] for name, answer in earlier.items()}
+            self._past = int(past[-1]), {name: found for name, found in told.items() if found}
         answers = {name: _outcome(answer.result) for name, answer in asked.items()}
         problems = {name: problem for name, (_, problem) in answers.items() if problem}
-        return {name: found for name, (found, _) in answers.items() if found}, _summary(problems, len(answers))
+        found = {name: matrix for name, (matrix, _) in answers.items() if matrix}
+        self.made = Made(found, problems, Heard())
+        return found, _summary(problems, len(answers))
 
     def _judge(self, at: int, matrices: Mapping[str, Matrix], heard: Heard, problem: str) -> Metrics:
         expected = {node: self._expected(node) for node in self._nodes()}
         stays = stays_of(self._cluster) if self._cluster else ()
-        seen = window(self.policy, matrices, times_back(self.policy, at, at), expected, stays, heard)
+        past = self._past[1] if self._past else {}
+        seen = window(self.policy, matrices, times_back(self.policy, at, at), expected, stays, heard, past)
         scores = score(seen, self.policy)
+        self.made = Made(matrices, self.made.unread if self.made else {}, heard, scores)
         row = row_of(scores, len(scores.window.times) - 1)
-        metrics = Metrics(at, row.scores, row.readings, problem)
+        metrics = Metrics(at, row.scores, row.readings, problem, self._progress(scores))
         return self._detailed(metrics, told_texts(heard.marks, self.policy.signals, at))
+
+    def _progress(self, scores: Scores) -> tuple[Progress, ...]:
+        """Of the runs that must be looked after and still run."""
+        watched = self.watch()
+        stays = [stay for stay in stays_of(self._cluster) if stay.end is None] if self._cluster else []
+        mine = [stay for stay in stays if stay.run.rpartition("#")[0] in watched]
+        return ProgressRows(scores, mine, self.policy).at(len(scores.window.times) - 1)
 
     def _nodes(self) -> Collection[str]:
         return self._cluster.nodes if self._cluster else ()
@@ -187,6 +233,14 @@ class LiveObserver:
     def _worded(self, reading: Reading) -> Reading:
         text = self._told.get((reading.signal, reading.node, reading.value))
         return replace(reading, text=text) if text and reading.state == "bad" else reading
+
+
+def _of_gpus(told: Iterable[Any]) -> Iterator[AppXid]:
+    """Those on a node of the scheduler and on a GPU that is named."""
+    for x in told:
+        gpu = x.pci or x.uuid
+        if x.known and gpu:
+            yield AppXid(x.node, gpu, x.code, x.at, x.uuid or "", x.provenance)
 
 
 def _outcome(read: Callable[[], T]) -> tuple[T | None, str]:

@@ -42,6 +42,9 @@ class Time(Strict):
     step: Duration
     window: Duration
     lag: Duration
+    past_from: Duration
+    past_to: Duration
+    past_step: Duration
 
 
 class ScoreNumbers(Strict):
@@ -72,6 +75,32 @@ class IncidentNumbers(Strict):
     blind_idle_after: Duration
     blind_clear_after: Count
     episode_within: Duration
+
+
+class RepeatNumbers(Strict):
+    runs: Annotated[int, Field(ge=2)]
+    within: Annotated[Duration, Field(le=7 * 86_400)]  # the store forgets what has ended after as long
+    share: Share
+    lasts: Duration
+    settle: Duration
+
+
+class ProgressNumbers(Strict):
+    still_activity: Share
+    still_bytes: float
+    hung_after: Duration
+    hung_after_alone: Duration
+    pauses: Annotated[float, Field(ge=1)]
+    pause_most: Duration
+    resumed_after: Duration
+    level_over: Duration
+    learn_after: Duration
+    learn_every: Duration
+    slow: Share
+    slow_straggler: Share
+    slow_recovered: Share
+    slow_after: Duration
+    accepted_after: Duration
 
 
 class RecoveryNumbers(Strict):
@@ -107,6 +136,8 @@ class Numbers(Strict):
     score: ScoreNumbers
     phases: PhaseNumbers
     incidents: IncidentNumbers
+    repeats: RepeatNumbers
+    progress: ProgressNumbers
     recovery: RecoveryNumbers
     caps: Caps
     approvals: ApprovalNumbers
@@ -122,7 +153,8 @@ class Evidence(Strict):
     lasts: an event counts for this long after it was seen, whatever follows; 0 = only while it is seen.
     event: the driver reported it, it is no statistics: it opens an incident without standing for `open_after`.
     floor, floor_abs: the spread is at least this share of the median, and at least this much. least: the median must
-    be at least this for a comparison to mean something.
+    be at least this for a comparison to mean something. own_past: what counts is how much further it stands from its
+    peers than it did earlier in the same run: ranks have places, and some places do less for ever.
     """
 
     kind: Literal["threshold", "change", "missing", "gone", "peers", "context"] = Field(alias="class")
@@ -131,6 +163,7 @@ class Evidence(Strict):
     floor: Share = 0.0
     floor_abs: float = 0.0
     least: float = 0.0
+    own_past: bool = False
     event: bool = False
     strength: Share = 0.0
     ramp: float | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -14,9 +16,10 @@ from bot.model import Attempt, Cluster, Job, Node, Observation, SourceState
 from bot.policy import Policy, Signal
 from bot.ports import Matrix, MetricSource
 from bot.signals.peers import Stay
+from bot.signals.progress import ProgressRows
 from bot.signals.rows import Rows
 from bot.signals.score import score
-from bot.window import times_back, window
+from bot.window import past_times, times_back, window, with_past
 
 DAY = 86_400
 WORKERS = 4  # questions at once, as live
@@ -42,15 +45,18 @@ class ReplayObserver:
     chunk: int = DAY
     _span: range = range(0)
     _rows: Rows | None = None
+    _paces: ProgressRows | None = None
     _gpus: dict[str, float] = field(default_factory=dict)
     _jobs: tuple[tuple[tuple[str, int, bool], ...], Cluster] | None = None
+    _turns: list[int] | None = None
 
     def observe(self, now: int) -> Observation:
         at = self.moment(now)
         rows = self._scored(at)
         row = rows.row(rows.at(at))
         sources = SourceState("scheduler"), SourceState("prometheus")
-        return Observation(at, now, self._cluster(now), row.scores, row.readings, (), sources)
+        seen = Observation(at, now, self._cluster(now), row.scores, row.readings, (), sources)
+        return replace(seen, progress=self._paces.at(rows.at(at)) if self._paces else ())
 
     def moment(self, now: int) -> int:
         """The moment that the data is of when one looks now."""
@@ -58,13 +64,15 @@ class ReplayObserver:
         return (now - time.lag) // time.step * time.step
 
     def striking(self, now: int, told: Collection[str]) -> bool:
-        """Something counts that did not a step ago, or no more; an attempt began or ended; or the score of a node that is
-        not `told` of yet stands at the line and only needs time."""
+        """Something counts that did not a step ago, or no more; an attempt began or ended; or the score of a node that
+        is not `told` of yet stands at the line and only needs time."""
         at = self.moment(now)
         rows = self._scored(at)
         number, nodes = rows.at(at), rows.scores.window.nodes
         with np.errstate(invalid="ignore"):
             stands = np.flatnonzero(rows.scores.score[number] >= self.policy.numbers.score.open_at)
+        if self._paces and self._paces.worth_a_look(number):
+            return True
         return bool(rows.strikes[number]) or self._rerun(now) or any(nodes[n] not in told for n in stands)
 
     # -- metrics -------------------------------------------------------------------------------------------------------
@@ -72,25 +80,33 @@ class ReplayObserver:
     def _scored(self, at: int) -> Rows:
         if self._rows is None or at not in self._span:
             step = self.policy.numbers.time.step
-            first = self.start + (at - self.start) // self.chunk * self.chunk
-            self._span = range(first, min(first + self.chunk, self.end + step), step)
+            chunk = max(self.chunk // step, 1) * step
+            first = self.start + (at - self.start) // chunk * chunk
+            self._span = range(first, min(first + chunk, self.end + step), step)
             self._rows = self._score(self._span[0], self._span[-1])
         return self._rows
 
     def _score(self, start: int, end: int) -> Rows:
         times = times_back(self.policy, start, end)
-        matrices = self._asked(int(times[0]), int(times[-1]), self.policy.numbers.time.step)
-        seen = window(self.policy, matrices, times, self._expected(), self._stays())
-        return Rows(score(seen, self.policy))
+        matrices = self._asked([signal for signal in self.policy.signals.values() if signal.query], times)
+        past = self._asked(with_past(self.policy), past_times(self.policy, start, end))
+        seen = window(self.policy, matrices, times, self._expected(), self._stays(), past=past)
+        scores = score(seen, self.policy)
+        inside = (stay for stay in self._stays() if stay.start <= end and (stay.end is None or stay.end >= start))
+        self._paces = ProgressRows(scores, inside, self.policy)
+        return Rows(scores)
 
-    def _asked(self, start: int, end: int, step: int) -> dict[str, Matrix]:
-        signals = [signal for signal in self.policy.signals.values() if signal.query]
+    def _asked(self, signals: Sequence[Signal], times: NDArray[np.int64]) -> dict[str, Matrix]:
+        start, end, step = int(times[0]), int(times[-1]), int(times[1] - times[0])
         with ThreadPoolExecutor(WORKERS) as pool:
             answers = pool.map(lambda s: self.metrics.matrix(s, start, end, step, self._nodes()), signals)
             return {signal.id: matrix for signal, matrix in zip(signals, answers, strict=True)}
 
     def _stays(self) -> Iterator[Stay]:
-        return (Stay(f"{run.session}/{run.job}", run.nodes, run.start, run.end) for run in self.runs)
+        tries: Counter[str] = Counter()
+        for run in sorted(self.runs, key=lambda run: run.start):  # as _job counts them
+            yield Stay(f"{run.job}#{tries[run.job]}", run.nodes, run.start, run.end)
+            tries[run.job] += 1
 
     def _nodes(self) -> Collection[str]:
         return {node for run in self.runs for node in run.nodes}
@@ -112,8 +128,10 @@ class ReplayObserver:
 
     def _rerun(self, now: int) -> bool:
         """An attempt began or ended since a step ago."""
+        if self._turns is None:
+            self._turns = sorted(moment for run in self.runs for moment in (run.start, run.end) if moment)
         step = self.policy.numbers.time.step
-        return any(now - step < moment <= now for run in self.runs for moment in (run.start, run.end) if moment)
+        return bisect_right(self._turns, now) > bisect_right(self._turns, now - step)
 
     def _cluster(self, now: int) -> Cluster:
         recent = [run for run in self.runs if run.start <= now and (run.end is None or run.end > now - REMEMBERED)]

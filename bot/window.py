@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bot.model import Cluster, Mark
 from bot.policy import Policy, Signal
 from bot.ports import Matrix
-from bot.signals.peers import Groups, Stay
+from bot.signals.peers import Groups, Past, Stay
 from bot.signals.score import Window, look_back
 
 
@@ -28,6 +28,17 @@ def times_back(policy: Policy, start: int, end: int) -> NDArray[np.int64]:
     return np.arange(start - look_back(policy), end + 1, policy.numbers.time.step, dtype=np.int64)
 
 
+def past_times(policy: Policy, start: int, end: int) -> NDArray[np.int64]:
+    """The coarse moments that rows from start to end are compared with."""
+    time = policy.numbers.time
+    first, last = start - look_back(policy) - time.past_from, end - time.past_to
+    return np.arange(first // time.past_step * time.past_step, last + 1, time.past_step, dtype=np.int64)
+
+
+def with_past(policy: Policy) -> list[Signal]:
+    return [s for s in policy.signals.values() if s.evidence.kind == "peers" and s.evidence.own_past and s.query]
+
+
 def window(
     policy: Policy,
     matrices: Mapping[str, Matrix],
@@ -35,10 +46,12 @@ def window(
     expected: Mapping[str, float],
     stays: Iterable[Stay] = (),
     heard: Heard | None = None,
+    past: Mapping[str, Matrix] | None = None,
 ) -> Window:
     """All signals over all hosts: those that were seen or told of, and nodes that should have GPUs though nothing was.
-    expected: node → GPUs that it should have, NaN where nobody knows."""
-    heard = heard or Heard()
+    expected: node → GPUs that it should have, NaN where nobody knows. past: of the signals `with_past`; None = the
+    present is compared with the peers alone."""
+    heard, stays = heard or Heard(), tuple(stays)
     known = {host: ours for m in matrices.values() for host, ours in zip(m.hosts, m.known, strict=True)}
     known |= {mark.node: mark.known for mark in heard.marks if mark.node not in known}
     known |= {node: True for node, gpus in expected.items() if gpus > 0}
@@ -58,7 +71,27 @@ def window(
         expected=np.array([expected.get(host, np.nan) for host in columns], dtype=np.float64),
         known=np.array(list(known.values()), dtype=bool),
         groups=Groups.of(stays, times, tuple(columns)),
+        past=None if past is None else _past(policy, past, times, stays, columns),
     )
+
+
+def _past(
+    policy: Policy,
+    matrices: Mapping[str, Matrix],
+    rows: NDArray[np.int64],
+    stays: Iterable[Stay],
+    columns: Mapping[str, int],
+) -> Past:
+    """What could not be read is unknown."""
+    signals = with_past(policy)
+    times = past_times(policy, int(rows[0]) + look_back(policy), int(rows[-1]))
+    values = np.full((len(signals), len(times), len(columns)), np.nan)
+    for row, signal in enumerate(signals):
+        if signal.id in matrices:
+            hosts = matrices[signal.id].hosts
+            seen = [place for place, host in enumerate(hosts) if host in columns]
+            values[row][:, [columns[hosts[place]] for place in seen]] = matrices[signal.id].values[:, seen]
+    return Past(times, values, Groups.of(stays, times, tuple(columns)))
 
 
 def _may_say(mark: Mark, signals: Mapping[str, Signal]) -> bool:

@@ -82,6 +82,35 @@ def deviations(values: Floats, groups: Groups, floor: Floats, floor_abs: Floats)
     return away, middle
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was measured earlier, in coarser steps. times: (C,), multiples of the step; values: (P, C, N) of the signals
+    that are compared with their own past; groups: of these times."""
+
+    times: NDArray[np.int64]
+    values: Floats
+    groups: Groups
+
+
+def usual_deviations(
+    away: Floats, past: Past, times: NDArray[np.int64], groups: Groups, first: int, last: int
+) -> Floats:
+    """(P, T, N): the median of what stood in `past` (deviations (P, C, N)) from `first` to `last` seconds before each
+    moment, while the node was on the same run; NaN where it was not."""
+    step = int(past.times[1] - past.times[0]) if len(past.times) > 1 else 1
+    newest = np.searchsorted(past.times, times - last, side="right") - 1
+    shifts = range((first - last) // step + 1)
+    found = np.full((len(shifts), away.shape[0], len(times), away.shape[2]), np.nan)
+    for number, shift in enumerate(shifts):
+        rows = newest - shift
+        there = rows >= 0
+        same = there[:, None] & (past.groups.run[np.maximum(rows, 0)] == groups.run)
+        # a run is told by its number, which both groups take from the same stays
+        found[number] = np.where(same, away[:, np.maximum(rows, 0)], np.nan)
+    ordered, count = _median(np.moveaxis(found, 0, -1))
+    return np.asarray(np.where(count[..., 0] > 0, ordered[..., 0], np.nan))
+
+
 def _median(block: Floats) -> tuple[Floats, NDArray[np.intp]]:
     """Over the last axis, kept, without the NaNs, and how many were left; sorting puts NaN last."""
     ordered = np.sort(block, axis=-1)

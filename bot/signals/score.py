@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bot.policy import Evidence, Policy, ScoreNumbers, Signal
-from bot.signals.peers import Groups, deviations
+from bot.signals.peers import Groups, Past, deviations, usual_deviations
 from bot.signals.phases import phases
 from bot.signals.xid import xid
 
@@ -30,7 +30,8 @@ ENOUGH = 0.75
 @dataclass(frozen=True, slots=True)
 class Window:
     """What was measured. times: (T,) evenly spaced Unix seconds; values: (S, T, N); expected: (N,) GPUs that the node
-    should have; known: (N,) the host is a node of the scheduler; groups: which run each node was on, None = on none."""
+    should have; known: (N,) the host is a node of the scheduler; groups: which run each node was on, None = on none;
+    past: of the signals that are compared with it, in their order."""
 
     signals: tuple[Signal, ...]
     nodes: tuple[str, ...]
@@ -39,6 +40,7 @@ class Window:
     expected: Floats
     known: Flags
     groups: Groups | None = None
+    past: Past | None = None
 
     @property
     def step(self) -> int:
@@ -76,6 +78,7 @@ def score(window: Window, policy: Policy) -> Scores:
     numbers = policy.numbers.score
     measured = _measured(window)
     usual = _against_peers(window, measured)
+    _against_past(window, measured, policy)
     measured[_silenced(window, policy)] = np.nan
     measured, values = _lasting(window, measured)
     with np.errstate(invalid="ignore"):  # an infinite sample compares as it should
@@ -170,6 +173,23 @@ def _against_peers(window: Window, measured: Floats) -> dict[int, Floats]:
         told = ~np.isnan(away) & (usual >= _per_signal([e.least for e in rules]))
     measured[rows] = np.where(told, away, 0 * window.values[rows])
     return dict(zip(rows, usual, strict=True))
+
+
+def _against_past(window: Window, measured: Floats, policy: Policy) -> None:
+    """Takes off what a node stood away from its peers before, in place. Where nobody knows that yet, nobody knows."""
+    rows = [row for row in _of_kind(window, "peers") if window.signals[row].evidence.own_past]
+    if not rows or window.groups is None or window.past is None:
+        return
+    rules = [window.signals[row].evidence for row in rows]
+    floors = _per_signal([e.floor for e in rules]), _per_signal([e.floor_abs for e in rules])
+    sides = _per_signal([1 if e.side == "high" else -1 for e in rules])
+    before, middle = deviations(window.past.values, window.past.groups, *floors)
+    with np.errstate(invalid="ignore"):
+        before = np.where(middle >= _per_signal([e.least for e in rules]), before * sides, np.nan)
+    time = policy.numbers.time
+    usual = usual_deviations(before, window.past, window.times, window.groups, time.past_from, time.past_to)
+    with np.errstate(invalid="ignore"):
+        measured[rows] = np.where(measured[rows] > 0, measured[rows] - np.maximum(usual, 0), measured[rows])
 
 
 # -- what cannot be judged ---------------------------------------------------------------------------------------------

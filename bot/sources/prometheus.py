@@ -151,30 +151,40 @@ class PrometheusSource:
         return (present[0] if present else NO_LABEL), False
 
 
+Span = tuple[int, int, int]
+SPANS = 2  # a look asks over two: the window, and the past it is compared with
+
+
 class _Shared:
-    """Answers over one span of time: signals with the same query ask once, whichever of them comes first."""
+    """Answers over the spans of time asked for last: signals with the same query ask once, whichever comes first."""
 
     def __init__(self, ask: Callable[[str, int, int, int], Iterable[Series]]) -> None:
         self._ask = ask
         self._lock = Lock()
-        self._span: tuple[int, int, int] | None = None
-        self._answers: dict[str, Future[list[Series]]] = {}
+        self._answers: dict[Span, dict[str, Future[list[Series]]]] = {}
 
     def get(self, query: str, start: int, end: int, step: int) -> list[Series]:
         """Raises SourceError, to everybody who waits for the same answer."""
+        answers = self._over((start, end, step))
         with self._lock:
-            if self._span != (start, end, step):
-                self._span, self._answers = (start, end, step), {}
-            first = query not in self._answers
-            answer = self._answers.setdefault(query, Future())
+            first = query not in answers
+            answer = answers.setdefault(query, Future())
         if first:
             try:
                 answer.set_result(list(self._ask(query, start, end, step)))
             except SourceError as error:
                 answer.set_exception(error)
                 with self._lock:
-                    self._answers.pop(query, None)  # who comes later asks again
+                    answers.pop(query, None)  # who comes later asks again
         return answer.result()
+
+    def _over(self, span: Span) -> dict[str, Future[list[Series]]]:
+        with self._lock:
+            answers = self._answers.pop(span, {})
+            self._answers[span] = answers  # the newest last
+            while len(self._answers) > SPANS:
+                self._answers.pop(next(iter(self._answers)))
+            return answers
 
 
 def _asked(ask: Callable[[], Any]) -> list[Series]:
