@@ -15,19 +15,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
+from bench import fleet
 from bench.history import GPUS, JOB, NODES, prometheus_with_history
+from bench.storage import storage
 
 BIN = Path(sys.executable).parent
-PAIRS = 11
+PAIRS, FLEET_PAIRS = 11, 3
 DAYS, SEED, DAY = 7, 7, 86_400
 Timed = Callable[[], Any]
 
 
 def main() -> None:
-    figures = {"import": imports(), "tick": ticks(), "demo": demo()}
+    figures = {"import": imports(), "tick": ticks(), "demo": demo(), "storage": stalls()}
     print(json.dumps(figures))
 
 
@@ -79,22 +81,35 @@ class Post:
 
 
 def ticks() -> dict[str, float]:
-    """A whole round of the first loop on a fresh database, with a GPU fault to find, against its questions alone."""
+    """A whole round of the first loop on a fresh database, with a GPU fault to find, against its questions alone; then
+    the same with twenty times as many nodes."""
     say(f"a tick over {len(NODES)} nodes of {GPUS} GPUs on a real Prometheus")
     with TemporaryDirectory(prefix="xidbot-bench-") as folder, prometheus_with_history(Path(folder), say) as (url, at):
-        bench = Tick(url, at, Path(folder))
-        bench.round()
-        asked = bench.recorded()
-        say(f"  {len(asked)} questions, {bench.incidents} incident found")
-        ratio = told(*in_turns(bench.round, lambda: replay(bench.plain, asked)), name=f"ratio_{len(NODES)}")
-        bench.close()
-        return ratio
+        small, asked = tick_ratio(Tick(url, at, Path(folder), snapshot(at, NODES)), NODES, PAIRS)
+        say(f"a tick over {fleet.COUNT} nodes, answered by a server that knows all answers")
+        answers = {fleet.form(post.url, post.form): fleet.multiplied(answer) for post, answer in asked}
+        many = fleet.fleet()
+        with fleet.serving(answers) as url:
+            big, _ = tick_ratio(Tick(url, at, Path(folder), snapshot(at, many)), many, FLEET_PAIRS)
+        return {**small, f"ratio_{len(many)}": big[f"ratio_{len(many)}"], f"of_{len(many)}": big}
+
+
+def tick_ratio(bench: Tick, nodes: Sequence[str], pairs: int) -> tuple[dict[str, float], list[tuple[Post, bytes]]]:
+    """(the ratio, questions with their answers)."""
+    bench.round()
+    asked = bench.recorded()
+    say(f"  {len(asked)} questions, {bench.incidents} incident found")
+    assert bench.incidents == 1
+    answers = [(post, bench.plain.post(post.url, data=post.form).content) for post in asked]
+    ratio = told(*in_turns(bench.round, lambda: replay(bench.plain, asked), pairs), name=f"ratio_{len(nodes)}")
+    bench.close()
+    return ratio, answers
 
 
 class Tick:
     """The bot's first loop on a scheduler snapshot that never changes."""
 
-    def __init__(self, url: str, at: int, folder: Path) -> None:
+    def __init__(self, url: str, at: int, folder: Path, scheduler: Any) -> None:
         import requests
 
         import playbooks
@@ -107,12 +122,14 @@ class Tick:
         rule = SessionRule(match=Match(qos="pretrain"))
         self.policy = policies.build(playbooks=playbooks.load(None, STEPS), sessions=[rule], write_mode="approve")
         self.now = at + self.policy.numbers.time.lag
-        self.folder, self.rounds, self.incidents = folder, 0, 0
+        self.folder, self.rounds, self.incidents = Path(mkdtemp(dir=folder)), 0, 0
         self.session = DeadlineSession(30)
         self.plain = requests.Session()
         self.plain.trust_env = False
-        self.metrics = PrometheusSource(url, self.session, ("node", "Hostname", "instance"), r"^([^.:]+)", ("dcgm",))
-        self.scheduler = snapshot(self.now)
+        labels = "node", "Hostname", "instance"
+        # A new one each round: it remembers the answers of the moment asked for last, which is always the same here.
+        self.metrics = lambda: PrometheusSource(url, self.session, labels, r"^([^.:]+)", ("dcgm",))
+        self.scheduler = scheduler
         self.rule = rule
 
     def round(self) -> None:
@@ -123,9 +140,10 @@ class Tick:
 
         self.rounds += 1
         store = Store.open(self.folder / f"{self.rounds}.db")
-        saves = PrometheusCheckpoints(self.metrics, self.rule.checkpoint.prometheus)
+        metrics = self.metrics()
+        saves = PrometheusCheckpoints(metrics, self.rule.checkpoint.prometheus)
         names = {JOB: (JOB, "llm", f"session-{JOB}")}
-        eyes = LiveObserver(self.metrics, self.scheduler, saves, self.policy, lambda: names, self.metrics.details)
+        eyes = LiveObserver(metrics, self.scheduler, saves, self.policy, lambda: names, metrics.details)
         tick(Watcher(store, eyes, self.policy, lambda *_: Told("", (), True)), self.now)
         self.incidents = len(store.state().open_incidents())
         store.close()
@@ -150,13 +168,13 @@ class Tick:
         self.plain.close()
 
 
-def snapshot(now: int) -> Any:
-    """A run on 60 of the nodes, and three spares."""
+def snapshot(now: int, nodes: Sequence[str]) -> Any:
+    """A run on all nodes but three spares."""
     from bot.schedulers.simulated import SimulatedScheduler
 
     scheduler = SimulatedScheduler(now=now - 3600, gpus=GPUS)
-    scheduler.add_nodes(NODES)
-    scheduler.submit(JOB, 60, name="llm")
+    scheduler.add_nodes(nodes)
+    scheduler.submit(JOB, len(nodes) - 3, name="llm")
     return scheduler
 
 
@@ -200,6 +218,14 @@ def reading(path: Path) -> Iterator[Any]:
         yield connection
     finally:
         connection.close()
+
+
+# -- storage --------------------------------------------------------------------------------------
+
+
+def stalls() -> dict[str, float]:
+    say("scripted NFS counters of 60 clients")
+    return storage(say)
 
 
 if __name__ == "__main__":

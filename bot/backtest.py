@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bot.decide import decide
 from bot.events import (
@@ -19,11 +19,14 @@ from bot.events import (
     IncidentQuieted,
     NodeHeld,
     NodeReleased,
+    ReadingChanged,
+    StallChanged,
 )
-from bot.model import Hold, Incident, SourceHealth
+from bot.model import Hold, Incident, SourceHealth, Stall
 from bot.policy import Policy
 from bot.replay import ReplayObserver
 from bot.state import KINDS, State
+from bot.storage.words import words
 
 PATIENCE = 600  # s; an incident closed that late changes no figure, and a day has 144 such looks instead of 1,440
 CATEGORIES = {"blind": "telemetry", "session_failed": "application", "session_hung": "progress"}  # without a reason
@@ -70,6 +73,7 @@ def replay(observer: ReplayObserver, policy: Policy, done: Replayed, progress: C
         progress(at)
         if at % KEEP < step:
             state = _forgotten(state, now)
+            done.events = _thinned(done.events)
     return done
 
 
@@ -106,6 +110,14 @@ def _forgotten(state: State, now: int) -> State:
     return state
 
 
+def _thinned(events: Sequence[Event]) -> list[Event]:
+    """With the newest change alone of each reading: a day of a large cluster has ten thousands, and no figure needs
+    one that was overtaken."""
+    newest = {(e.reading.node, e.reading.signal): e for e in events if isinstance(e, ReadingChanged)}
+    keep = {id(event) for event in newest.values()}
+    return [event for event in events if not isinstance(event, ReadingChanged) or id(event) in keep]
+
+
 def _ended(doc: object) -> int:
     for name in ("closed", "ended_at", "ended", "decided", "released"):
         moment = getattr(doc, name, None)
@@ -120,6 +132,10 @@ def _ended(doc: object) -> int:
 def alarms(done: Replayed, policy: Policy) -> list[Alarm]:
     """Every incident that was opened, in order."""
     opened = {(e.incident.id, e.incident.episode): e.incident for e in done.events if isinstance(e, IncidentOpened)}
+    for event in done.events:
+        if isinstance(event, StallChanged):
+            key = event.incident, event.episode
+            opened[key] = replace(opened[key], stall=event.stall)
     ended = dict.fromkeys(opened, done.until)
     for event in done.events:
         if isinstance(event, IncidentClosed):
@@ -130,11 +146,20 @@ def alarms(done: Replayed, policy: Policy) -> list[Alarm]:
 
 
 def _alarm(incident: Incident, end: int, policy: Policy) -> Alarm:
+    if incident.stall:
+        return _stall(incident, incident.stall, end)
     strongest = next((policy.signals.get(reason.signal) for reason in incident.reasons), None)
     category = strongest.category if strongest else CATEGORIES.get(incident.kind, "")
     why = "; ".join(reason.text for reason in incident.reasons) or incident.note
     score = round(incident.score, 3)
     return Alarm(_node(incident), incident.opened, end, incident.kind, category, score, why)
+
+
+def _stall(incident: Incident, stall: Stall, end: int) -> Alarm:
+    """Since the rule was true; which node, only where its path is to blame."""
+    node = stall.node if stall.verdict == "node_path" else ""
+    why = "; ".join(words(stall).numbers)
+    return Alarm(node, stall.onset, stall.ended or end, incident.kind, stall.verdict, round(incident.score, 3), why)
 
 
 def _node(incident: Incident) -> str:
@@ -151,8 +176,12 @@ def stopped(done: Replayed) -> dict[str, int]:
 
 def peak_held(done: Replayed) -> int:
     """The most nodes that would have been held by us at once."""
-    held, peak = 0, 0
+    held: set[str] = set()
+    peak = 0
     for event in done.events:
-        held += isinstance(event, NodeHeld) - isinstance(event, NodeReleased)
-        peak = max(peak, held)
+        if isinstance(event, NodeHeld):
+            held.add(event.hold.id)
+        elif isinstance(event, NodeReleased):
+            held.discard(event.hold)
+        peak = max(peak, len({hold.partition("@")[0] for hold in held}))
     return peak

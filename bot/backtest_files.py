@@ -9,10 +9,12 @@ import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import isfinite
 from pathlib import Path
 from typing import TypeVar
 
 from bot.errors import BadReply, ConfigError
+from bot.markers import TOO_LARGE
 from bot.slurm_records import parse_hostlist
 
 T = TypeVar("T")
@@ -70,11 +72,15 @@ def storage_labels(path: Path) -> list[StorageLabel]:
 def moment(text: str) -> int:
     """RFC 3339 or Unix seconds → Unix seconds. A time without a zone is refused: nobody knows which is meant."""
     try:
-        return round(float(text))
+        told = float(text)
     except ValueError:
-        pass
+        told = None
+    if told is not None:
+        if not abs(told) < TOO_LARGE:  # nor infinite, nor no number
+            raise ValueError(f"{text!r} are no Unix seconds{'; milliseconds?' if isfinite(told) else ''}")
+        return round(told)
     try:
-        parsed = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text.upper())
     except ValueError as error:
         raise ValueError(f"{text!r} is no time; write 2026-11-30T20:35:01Z or Unix seconds") from error
     if parsed.tzinfo is None:
@@ -93,7 +99,12 @@ def _run(row: Mapping[str, str]) -> Run:
     if not (row["session"] or row["job"]):
         raise ValueError("neither session nor job is given")
     start, end = _span(row)
-    return Run(row["session"] or row["job"], row["job"] or row["session"], nodes, start, end, row["state"].upper())
+    return Run(row["session"] or row["job"], row["job"] or row["session"], nodes, start, end, _state(row["state"]))
+
+
+def _state(text: str) -> str:
+    """sacct writes `CANCELLED by 1000`, and `CANCELLED+` where its column is narrow."""
+    return text.upper().partition(" ")[0].rstrip("+")
 
 
 def _label(row: Mapping[str, str]) -> Label:
@@ -129,16 +140,25 @@ def _rows(path: Path, columns: Sequence[str], make: Callable[[Mapping[str, str]]
 
 
 def _read(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """(line, column → text without blanks around it). Further columns are ignored, empty lines too."""
+    """(line, column → text without blanks around it). Further columns are ignored, and lines with nothing in them."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     reader = csv.DictReader(text.splitlines(), restval="", skipinitialspace=True)
-    header = [name.strip() for name in reader.fieldnames or ()]
+    try:
+        reader.fieldnames = _header(path, reader.fieldnames or (), columns)
+        for row in reader:
+            found = {name: (row[name] or "").strip() for name in columns}
+            if any(found.values()):
+                yield reader.line_num, found
+    except csv.Error as error:
+        raise ConfigError(f"{path}:{reader.reader.line_num}: {error}") from error
+
+
+def _header(path: Path, names: Sequence[str], columns: Sequence[str]) -> list[str]:
+    header = [name.strip() for name in names]
     missing = [name for name in columns if name not in header]
     if missing:
         raise ConfigError(f"{path}:1: no column {', '.join(missing)}", f"the first line must be {','.join(columns)}")
-    reader.fieldnames = header
-    for row in reader:
-        yield reader.line_num, {name: (row[name] or "").strip() for name in columns}
+    return header

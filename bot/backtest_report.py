@@ -13,7 +13,7 @@ from random import Random
 from statistics import fmean, median
 
 from bot.backtest import Alarm
-from bot.backtest_files import Label
+from bot.backtest_files import Label, StorageLabel
 
 HOUR, DAY = 3600, 86_400
 BEFORE = DAY
@@ -38,6 +38,19 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class StallFound:
+    """One true stall and the first alarm within it."""
+
+    label: StorageLabel
+    alarm: Alarm | None
+
+    @property
+    def right(self) -> bool:
+        found = self.alarm
+        return found is not None and (found.category, found.node) == (self.label.verdict, self.label.node)
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     days: float
     found: tuple[Found, ...]
@@ -46,6 +59,7 @@ class Report:
     chance: float
     peak_held: int
     stopped: Mapping[str, int]
+    stalls: tuple[StallFound, ...] = ()
 
     @property
     def detected(self) -> list[Found]:
@@ -53,7 +67,7 @@ class Report:
 
     def as_json(self) -> dict[str, object]:
         leads = [found.lead_s for found in self.detected if found.lead_s is not None]
-        return {
+        figures: dict[str, object] = {
             "failures": len(self.found),
             "detected": len(self.detected),
             "early": sum(found.early for found in self.found),
@@ -65,6 +79,19 @@ class Report:
             "peak_held": self.peak_held,
             "stopped": dict(self.stopped),
             "per_category": self._per_category(),
+        }
+        return figures | ({"storage": self._storage()} if self.stalls else {})
+
+    def _storage(self) -> dict[str, int]:
+        """stalls that were true, those that were found at all, those whose verdict (and node) was right, and alarms of
+        a stall where there was none."""
+        told = [alarm for alarm in self.alarms if alarm.kind == "checkpoint_stall"]
+        labels = [found.label for found in self.stalls]
+        return {
+            "stalls": len(self.stalls),
+            "found": sum(found.alarm is not None for found in self.stalls),
+            "right": sum(found.right for found in self.stalls),
+            "false": sum(not any(_overlap(alarm, label) for label in labels) for alarm in told),
         }
 
     def _per_category(self) -> dict[str, dict[str, int]]:
@@ -90,6 +117,7 @@ def report(
     peak_held: int = 0,
     stopped: Mapping[str, int] | None = None,
     saves: Mapping[str, Sequence[int]] | None = None,
+    stalls: Sequence[StorageLabel] = (),
 ) -> Report:
     """labels: those that begin within the range are counted. saves: node → when its session's saves completed."""
     inside = [label for label in labels if start <= label.start < end]
@@ -101,7 +129,18 @@ def report(
         chance=_by_chance(alarms, inside, start, end),
         peak_held=peak_held,
         stopped=stopped or {},
+        stalls=tuple(_stall_found(label, alarms) for label in stalls if start <= label.start < end),
     )
+
+
+def _stall_found(label: StorageLabel, alarms: Iterable[Alarm]) -> StallFound:
+    mine = [alarm for alarm in alarms if alarm.kind == "checkpoint_stall" and _overlap(alarm, label)]
+    return StallFound(label, min(mine, key=lambda alarm: alarm.start, default=None))
+
+
+def _overlap(alarm: Alarm, label: StorageLabel) -> bool:
+    """A stall is known as one when its save takes too long, perhaps shortly after its cause has ended."""
+    return alarm.start <= (label.end or alarm.start) + MERGED and alarm.end >= label.start
 
 
 def merged(alarms: Iterable[Alarm]) -> list[Alarm]:

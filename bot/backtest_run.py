@@ -9,20 +9,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from bot import policy as policies
-from bot.site import read_site
 from bot.backtest import Alarm, Replayed, alarms, peak_held, replay, stopped
-from bot.backtest_files import Label, Run, labels, moment, runs
+from bot.backtest_files import Label, Run, StorageLabel, labels, moment, runs, storage_labels
 from bot.backtest_report import Report, report
-from bot.config import PrometheusSite, path_of
-from bot.errors import ConfigError, UsageError
+from bot.config import ENV, PrometheusSite, path_of
+from bot.errors import ConfigError, SourceError, UsageError
 from bot.http_session import DeadlineSession
 from bot.plans import STEPS
 from bot.policy import Match, Policy, SessionRule
 from bot.ports import MetricSource
-from bot.replay import ReplayObserver
+from bot.replay import ReplayObserver, spans
+from bot.site import read_site
 from bot.sources.discover import GPUS, exporters, node_labels
 from bot.sources.prometheus import PrometheusSource
+from bot.sources.storage import NFS, PrometheusStorage
+from bot.storage.numbers import MountFacts
+from bot.storage.replay import StorageReplay
+from bot.storage.window import StorageWindow
 from bot.yamlfile import seconds
 from playbooks import load as load_playbooks
 from store import codec
@@ -42,6 +48,8 @@ class Asked:
     end: int
     runs: Sequence[Run]
     labels: Sequence[Label]
+    storage_labels: Sequence[StorageLabel] = ()
+    facts: MountFacts = MountFacts()
     alarms: Path | None = None
     against: Asked | None = None
     again: bool = False
@@ -73,10 +81,9 @@ class Outcome:
 
 def asked(config: str | None, options: Mapping[str, str | bool | None]) -> Asked:
     """Raises ConfigError or UsageError for what cannot be read."""
-    site, policy = _site(config)
-    url = str(options["url"]).rstrip("/") if options["url"] else site.url if site else None
-    if url is None:
-        raise UsageError("no metrics to look at", "give --prometheus URL, or a site file")
+    other = options["against"]  # its policy, over the same metrics
+    site, policy, facts = _site(config)
+    prometheus = _prometheus(site, str(options["url"] or ""))
     step = _step(str(options["step"]))
     start, end = (
         _moment(str(options[name]), f"--{word}") // step * step for name, word in (("start", "from"), ("end", "to"))
@@ -84,24 +91,39 @@ def asked(config: str | None, options: Mapping[str, str | bool | None]) -> Asked
     if end <= start:
         raise UsageError(f"--to {options['end']} does not lie after --from {options['start']}")
     return Asked(
-        prometheus=(site or PrometheusSite(url=url)).model_copy(update={"url": url}),
+        prometheus=prometheus,
         policy=_watching(policy, step),
         start=start,
         end=end,
         runs=runs(Path(str(options["sessions"]))) if options["sessions"] else (),
         labels=labels(Path(str(options["labels"]))) if options["labels"] else (),
-        alarms=Path(str(options["alarms"])) if options["alarms"] else None,
-        against=asked(str(options["against"]), {**options, "against": None}) if options["against"] else None,
+        storage_labels=storage_labels(Path(str(options["storage_labels"]))) if options.get("storage_labels") else (),
+        facts=facts,
+        alarms=_writable(str(options["alarms"])) if options["alarms"] else None,
+        against=asked(str(other), {**options, "against": None, "url": prometheus.url}) if other else None,
         again=bool(options["again"]),
     )
 
 
-def _site(config: str | None) -> tuple[PrometheusSite | None, Policy]:
+def _site(config: str | None) -> tuple[PrometheusSite | None, Policy, MountFacts]:
     """The site's, or the shipped policy where no site file is named or lies here."""
-    if config or path_of(None).exists():
+    if config or os.environ.get(ENV) or path_of(None).exists():
         site = read_site(path_of(config))
-        return site.config.prometheus, site.policy
-    return None, policies.build(playbooks=load_playbooks(None, STEPS))
+        return site.config.prometheus, site.policy, site.config.storage
+    return None, policies.build(playbooks=load_playbooks(None, STEPS)), MountFacts()
+
+
+def _prometheus(site: PrometheusSite | None, url: str) -> PrometheusSite:
+    """The site's, at another address where one is given."""
+    if not url:
+        if site is None:
+            raise UsageError("no metrics to look at", "give --prometheus URL, or a site file")
+        return site
+    try:
+        given = PrometheusSite(url=url.rstrip("/"))
+    except ValidationError as error:
+        raise UsageError(f"--prometheus: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
+    return site.model_copy(update={"url": given.url}) if site else given
 
 
 def _watching(policy: Policy, step: int) -> Policy:
@@ -110,6 +132,14 @@ def _watching(policy: Policy, step: int) -> Policy:
     numbers = policy.numbers.model_copy(update={"time": time})
     everyone = (SessionRule(match=Match(name="*")),)
     return policy.model_copy(update={"numbers": numbers, "sessions": everyone, "write_mode": "observe"})
+
+
+def _writable(text: str) -> Path:
+    """Said before hours of replaying and not after them."""
+    path = Path(text)
+    if not path.parent.is_dir() or path.is_dir():
+        raise UsageError(f"--alarms {path}: no file can be written there")
+    return path
 
 
 def _moment(text: str, option: str) -> int:
@@ -134,23 +164,38 @@ def _step(text: str) -> int:
 
 def run(wanted: Asked, progress: Callable[[int], None]) -> Outcome:
     """Raises SourceError; what was done by then is kept, and the same question goes on from there."""
-    return outcome(wanted, _source(wanted), progress, _Notes(wanted))
+    source = _source(wanted)
+    return outcome(wanted, source, progress, _Notes(wanted), _counters(wanted, source))
+
+
+Counters = Callable[[int, int], StorageWindow]  # the mounts' counters from start to end, both included
 
 
 def outcome(
-    wanted: Asked, source: MetricSource, progress: Callable[[int], None], notes: _Notes | None = None
+    wanted: Asked,
+    source: MetricSource,
+    progress: Callable[[int], None],
+    notes: _Notes | None = None,
+    counters: Counters | None = None,
 ) -> Outcome:
-    observer = ReplayObserver(
-        source, wanted.runs, wanted.policy, wanted.start, wanted.end - wanted.policy.numbers.time.step
-    )
+    """Raises SourceError. counters None: storage is not measured."""
+    observer = _observer(wanted, source, counters)
     done = notes.read() if notes else Replayed([], wanted.start)
+    noted = done.until
 
     def passed(at: int) -> None:
+        nonlocal noted
         progress(at)
-        if notes and (at - wanted.start) % PAUSE == 0:
+        if notes and done.until - noted >= PAUSE:
             notes.write(done)
+            noted = done.until
 
-    replay(observer, wanted.policy, done, passed)
+    try:
+        replay(observer, wanted.policy, done, passed)
+    except SourceError:
+        if notes:
+            notes.write(done)
+        raise
     if notes:
         notes.forget()
     found = alarms(done, wanted.policy)
@@ -164,8 +209,33 @@ def outcome(
             wanted.policy.numbers.time.step,
             peak_held=peak_held(done),
             stopped=stopped(done),
+            stalls=wanted.storage_labels,
         ),
     )
+
+
+def _observer(wanted: Asked, source: MetricSource, counters: Counters | None) -> ReplayObserver:
+    step = wanted.policy.numbers.time.step
+    last = wanted.end - step
+    storage = None
+    if counters:
+        numbers = wanted.policy.storage.model_copy(update={"step": step})
+        storage = StorageReplay(counters, spans(wanted.runs), numbers, wanted.start, last, wanted.facts)
+    return ReplayObserver(source, wanted.runs, wanted.policy, wanted.start, last, storage=storage)
+
+
+def _counters(wanted: Asked, source: PrometheusSource) -> Counters | None:
+    """None where no node told of a mount at any of these moments: there would be nothing to ask for."""
+    if not any(source.instant(f"count({NFS}operations_requests_total)", at) for at in _moments(wanted)):
+        return None
+    nodes = {node for run in wanted.runs for node in run.nodes}
+    numbers = wanted.policy.storage.model_copy(update={"step": wanted.policy.numbers.time.step})
+    mounts = PrometheusStorage(source, source.labels, numbers, wanted.facts)
+    return lambda start, end: mounts.window(start, end, nodes)
+
+
+def _moments(wanted: Asked) -> list[int]:
+    return [wanted.end - (wanted.end - wanted.start) * part // 8 for part in range(1, 8)]
 
 
 def _source(wanted: Asked) -> PrometheusSource:
@@ -174,7 +244,7 @@ def _source(wanted: Asked) -> PrometheusSource:
     session = DeadlineSession(TIMEOUT, token_file=prom.token_file, ca_file=prom.ca_file)
     nodes = {node for run in wanted.runs for node in run.nodes} | {label.node for label in wanted.labels}
     looking = PrometheusSource(prom.url, session, prom.node_labels, prom.node_pattern, prom.dcgm_jobs)
-    moments = [wanted.end - (wanted.end - wanted.start) * part // 8 for part in range(1, 8)]
+    moments = _moments(wanted)
     jobs = next((found for at in moments if (found := exporters(looking, at))), [])
     shown = [labels for at in moments[:1] for labels, _ in looking.instant(f"max without (gpu, UUID) ({GPUS})", at)]
     default = PrometheusSite.model_fields["node_labels"].default

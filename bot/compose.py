@@ -4,17 +4,23 @@ edited only when something has happened."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bot import events as ev
 from bot.model import Action, Answer, Attempt, Hold, Incident, Link, Plan, Recovery, Session
 from bot.plans import spoken
 from bot.policy import Policy
+from bot.stalls import gpu_hours
 from bot.state import State
+from bot.storage.words import cause, words
 from templates import Mrkdwn, render
 from templates.blocks import Button, Card
+from templates.cut import cut_end
 
 MAX_HURT = 5  # sessions named in a message; the rest are counted
+MAX_SAID = 300  # characters of one sentence, so that no sentence pushes the next line out of sight
+WARNINGS = ("precursor", "session_slow")  # nothing is lost yet, or not all
+MAX_LOG = 6  # lines of a job's log
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +74,14 @@ class View:
         return any(h.recovery and h.recovery.outcome == "given_up" for h in self.hurt)
 
     @property
+    def still(self) -> bool:
+        """The run is there and does nothing."""
+        return self.incident.kind == "session_hung" and self.incident.quiet_since is None
+
+    @property
     def waiting_gpus(self) -> int:
         """GPUs of runs that stand still."""
-        return sum(h.session.gpus for h in self.hurt if h.latest and not h.latest.alive)
+        return sum(h.session.gpus for h in self.hurt if self.still or (h.latest and not h.latest.alive))
 
 
 def view(incident: Incident, state: State, policy: Policy, tz: str) -> View:
@@ -103,15 +114,30 @@ def _icon(incident: Incident, plan: Plan | None, hurt: list[Hurt]) -> str:
         given_up = any(h.recovery and h.recovery.outcome == "given_up" for h in hurt)
         return ":black_circle:" if given_up else ":large_green_circle:"
     started = plan is not None and plan.status in ("approved", "done")
-    under_way = started or any(h.link and h.link.ended is None for h in hurt)
-    return ":large_yellow_circle:" if under_way or incident.kind == "precursor" else ":red_circle:"
+    over = incident.stall is not None and incident.stall.ended is not None
+    under_way = started or over or any(h.link and h.link.ended is None for h in hurt)
+    return ":large_yellow_circle:" if under_way or incident.kind in WARNINGS else ":red_circle:"
 
 
 def incident_card(incident: Incident, state: State, policy: Policy, tz: str) -> Card:
     shown = view(incident, state, policy, tz)
-    text = render("incident.md.j2", v=shown, kind=incident.kind, steps=_steps(shown.plan))
+    stall = words(incident.stall, gpu_hours(state, incident.stall)) if incident.stall else None
+    told = {"said": _said(incident), "log": "\n".join(incident.log[-MAX_LOG:]), "unlike": _unlike(incident, policy)}
+    text = render("incident.md.j2", v=shown, kind=incident.kind, steps=_steps(shown.plan), stall=stall, **told)
     *paragraphs, footer = text
     return Card(f"{incident.tag}.main", tuple(paragraphs), _buttons(shown), footer.removeprefix("footer: "))
+
+
+def _said(incident: Incident) -> list[str]:
+    """The note without the log's own lines: what was said first, and the newest of what came after."""
+    first, *later = incident.said or ("",)
+    return [cut_end(line, MAX_SAID) for line in (first, *later[-2:]) if line]
+
+
+def _unlike(incident: Incident, policy: Policy) -> bool:
+    """All that stands against the node is that others of its run, or its own past, look different."""
+    kinds = {policy.signals[r.signal].evidence.kind for r in incident.reasons if r.signal in policy.signals}
+    return bool(kinds) and kinds <= {"peers", "past"}
 
 
 def _steps(plan: Plan | None) -> str:
@@ -143,7 +169,16 @@ def _started(e: ev.RecoveryStarted, state: State) -> str:
 
 def _changed(e: ev.IncidentChanged, state: State) -> str:
     reasons = ", ".join(r.text or r.signal for r in e.reasons)
-    return f"Evidence now: {reasons}."
+    said = replace(state.get(Incident, f"{e.incident}.{e.episode}"), note=e.note).said
+    parts = [f"Evidence now: {reasons}"] if reasons else []
+    return ". ".join([*parts, *said[-1:]]) + "."
+
+
+def _stall(e: ev.StallChanged, state: State) -> str:
+    if e.stall.ended is None:
+        return f"{cause(e.stall)}. Numbers now: {', '.join(words(e.stall).numbers) or 'none measured'}."
+    hours = gpu_hours(state, e.stall)
+    return f"The stall is over{f'; it cost up to {hours:,.1f} idle GPU-hours' if hours else ''}."
 
 
 def _plan(e: ev.PlanProposed, state: State) -> str:
@@ -198,6 +233,7 @@ def _closed(e: ev.IncidentClosed, state: State) -> str:
 # One place per kind of event that belongs in the thread; what is not here is in the log only.
 STORY: Mapping[type[ev.Event], Callable[..., str]] = {
     ev.IncidentChanged: _changed,
+    ev.StallChanged: _stall,
     ev.IncidentAcknowledged: _acked,
     ev.IncidentClosed: _closed,
     ev.RecoveryStarted: _started,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bot import incidents, plans, recovery, sessions
+from bot import hangs, incidents, plans, recovery, repeats, saves, sessions, stalls
 from bot.events import Event
 from bot.model import Observation
 from bot.policy import Policy
@@ -15,9 +15,13 @@ Stage = Callable[[Draft, Observation, Policy], None]
 STAGES: tuple[Stage, ...] = (
     sessions.see_sessions,
     sessions.see_checkpoints,
+    saves.see_saves,
     incidents.see_readings,
     incidents.see_sources,
     incidents.open_and_change,
+    incidents.see_notes,
+    stalls.see_stalls,
+    hangs.see_progress,
     recovery.follow,
     plans.review,
     plans.propose,
@@ -29,6 +33,7 @@ STAGES: tuple[Stage, ...] = (
 def decide(state: State, seen: Observation, policy: Policy) -> list[Event]:
     """Everything that follows from what is seen now; applying it to `state` and deciding again adds nothing."""
     draft = Draft(state, seen.now, policy.hash)
+    seen = repeats.judged(draft, seen, policy)
     for stage in STAGES:
         stage(draft, seen, policy)
     return draft.events

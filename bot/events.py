@@ -17,15 +17,19 @@ from bot.model import (
     Checkpoint,
     Hold,
     Incident,
+    KnownSave,
     Link,
     Mode,
     Origin,
+    Pace,
     Plan,
     PlanStatus,
     Reading,
     Recovery,
     Session,
+    Sighting,
     SourceHealth,
+    Stall,
 )
 
 VERSION = 1
@@ -78,9 +82,35 @@ class CheckpointSeen(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SaveSeen(Event):
+    """A save became known, or known better. gone: numbers of others that turned out to be the same one. kept: how many of
+    the run's newest saves its history holds from now on."""
+
+    session: str
+    save: KnownSave
+    kept: int
+    gone: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PaceChanged(Event):
+    """A run began to stand still or to be slow, moves again, or its usual level is known better."""
+
+    session: str
+    pace: Pace
+
+
+@dataclass(frozen=True, slots=True)
 class ReadingChanged(Event):
     reading: Reading
     policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppXidSeen(Event):
+    """The first of its code on this GPU in this attempt."""
+
+    sighting: Sighting
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +135,16 @@ class IncidentChanged(Event):
     reasons: tuple[Reading, ...]
     hurt: tuple[str, ...]
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StallChanged(Event):
+    """A storage event is known better, hurts more runs, or is over (stall.ended)."""
+
+    incident: int
+    episode: int
+    stall: Stall
+    hurt: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from zoneinfo import ZoneInfo
 
 from bot.http_session import DeadlineSession
-from bot.model import Incident, Job
+from bot.model import Incident, Job, Session
 from bot.observe import LiveObserver
 from bot.ports import CheckpointSource, JobPlace, MarkSource, Scheduler
 from bot.site import Site
@@ -18,7 +18,9 @@ from bot.sources.kernel_log import kernel_log
 from bot.sources.prometheus import PrometheusCheckpoints, PrometheusSource
 from bot.sources.pushed import PushedCheckpoints
 from bot.sources.reader import Reader
+from bot.sources.storage import PrometheusStorage
 from bot.state import State
+from bot.storage.window import spans
 from store.cursors import Cursors
 from store.inbound import Inbound
 from store.store import Store
@@ -49,6 +51,10 @@ class Eyes:
             details=metrics.details,
             logs=tuple(self._logs(metrics, zone)),
             notes=lambda now: self._job_log.notes(now, self._places()),
+            storage=PrometheusStorage(
+                metrics, site.config.prometheus.node_labels, site.policy.storage, site.config.storage
+            ),
+            spans=lambda since: spans(store.state().all(Session), since),
         )
 
     def close(self) -> None:

@@ -207,6 +207,43 @@ class JobNote:
     hint: str = ""  # hardware, network, storage, application, scheduler, unknown
     suspects: tuple[str, ...] = ()  # nodes to look at
 
+    @property
+    def noted(self) -> str:
+        """As it stands in an incident's note: the log's own lines are indented."""
+        said, *lines = self.text.splitlines() or [""]
+        return "\n".join((said, *(f"\t{line}" for line in lines)))
+
+
+@dataclass(frozen=True, slots=True)
+class AppXid:
+    """An Xid that is the application's as a rule, as a kernel log tells it. gpu: its PCI address, else its UUID. uuid:
+    where the driver told it."""
+
+    node: str
+    gpu: str
+    code: int
+    at: int
+    uuid: str = ""
+    provenance: Provenance = "kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """The same with the run in which it happened, once per GPU, code and attempt. session: the run's key, for a job
+    under nobody's care its own. place: of the node among the attempt's. gpus: of the whole attempt."""
+
+    xid: AppXid
+    attempt: str
+    session: str
+    program: str
+    owner: str
+    place: int
+    gpus: int
+
+    @property
+    def id(self) -> str:
+        return f"{self.xid.node}/{self.xid.gpu}/{self.xid.code}/{self.session}/{self.attempt}"
+
 
 @dataclass(frozen=True, slots=True)
 class NodeScore:
@@ -233,6 +270,51 @@ class Checkpoint:
     step: int | None
     started: int | None
     completed: int | None
+
+
+SaveSource = Literal["trainer", "pushed", "directory", "counters"]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSave:
+    """A save of a run with all that is known of it. ended: when it was completed; where only counters tell, when its
+    writes ended. completed: somebody told that it is whole. slow: it stalled. sources: who told, the best first. number:
+    its own within the run, 0 = none yet. seen: when it was first told. None = not told."""
+
+    started: int | None
+    ended: int | None
+    step: int | None = None
+    bytes: int | None = None
+    completed: bool = False
+    slow: bool = False
+    sources: tuple[SaveSource, ...] = ()
+    number: int = 0
+    seen: int = 0
+
+    @property
+    def at(self) -> int:
+        return self.ended or self.started or self.seen
+
+    @property
+    def seconds(self) -> int | None:
+        return self.ended - self.started if self.started is not None and self.ended is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class JobSave:
+    """What one source tells of a save of a job."""
+
+    job: str
+    save: KnownSave
+
+
+@dataclass(frozen=True, slots=True)
+class SaveHistory:
+    """The newest saves of a run, oldest first. made: how many numbers were given."""
+
+    session: str
+    saves: tuple[KnownSave, ...] = ()
+    made: int = 0
 
 
 # -- storage --------------------------------------------------------------------------------------
@@ -278,9 +360,20 @@ class Burst:
 
 
 @dataclass(frozen=True, slots=True)
+class StoragePoint:
+    """A minute of a mount, from `at` on. rate: bytes/s of all nodes; queue_share, in_flight: as Measures has them."""
+
+    at: int
+    rate: float | None = None
+    queue_share: float | None = None
+    in_flight: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Stall:
     """A storage event. onset: when the rule became true. node: only where the verdict is node_path. ended: when it was
-    over. usual: what a save (or the gap between two) takes, s. beyond: session key → seconds it cost beyond that."""
+    over. usual: what a save (or the gap between two) takes, s. beyond: session key → seconds it cost beyond that. trace:
+    the mount's last hour, of when it opened or, once it is over, of when it ended."""
 
     export: str
     rule: StallRule
@@ -291,6 +384,7 @@ class Stall:
     measures: Measures = Measures()
     ended: int | None = None
     beyond: tuple[tuple[str, int], ...] = ()
+    trace: tuple[StoragePoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,12 +407,55 @@ class SessionStorage:
 
 @dataclass(frozen=True, slots=True)
 class StorageView:
-    """One mount now. stall: the event that some of its runs are in, or None. known: it could be measured."""
+    """One mount now. stall: the event that some of its runs are in, or None. known: it could be measured. trace: the last
+    hour, while there is a stall and for some minutes after."""
 
     export: str
     sessions: tuple[SessionStorage, ...]
     stall: Stall | None = None
     known: bool = True
+    trace: tuple[StoragePoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How one attempt gets on, by what all its nodes show together. run: the attempt's id; age: s since it began. phase:
+    start, boot, save, load, empty = none. measured: enough was known to tell. moves: the signals that moved lately,
+    moved_at: the last of them. idle_since: since when nothing has moved (the look back's begin at the latest), told by `by`; None = it moves, is in
+    a phase, or nobody knows. signs: (signal, in words). level: steps a minute or tensor activity (level_of `steps`,
+    `activity`), None = not known. straggler: the one node that stands out."""
+
+    run: str
+    age: int
+    phase: str = ""
+    measured: bool = False
+    moves: tuple[str, ...] = ()
+    moved_at: int | None = None
+    idle_since: int | None = None
+    by: tuple[str, ...] = ()
+    signs: tuple[tuple[str, str], ...] = ()
+    level: float | None = None
+    level_of: str = ""
+    straggler: str = ""
+    straggler_why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What is known of how a run gets on. attempt: for which `moved`, `idle_since` and `slow_since` are true. moved: the
+    signals that have moved in it. usual: the learnt level, of what level_of says; learnt: when. pause: the longest
+    standstill (s) that it got out of by itself. counts_from: what stood still before that is explained."""
+
+    attempt: str
+    moved: tuple[str, ...] = ()
+    usual: float | None = None
+    level_of: str = ""
+    learnt: int | None = None
+    pause: int = 0
+    counts_from: int = 0
+    excused: str = ""
+    idle_since: int | None = None
+    slow_since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +481,10 @@ class Observation:
     checkpoints: tuple[Checkpoint, ...] = ()
     sources: tuple[SourceState, ...] = ()
     storage: tuple[StorageView, ...] = ()
+    notes: tuple[JobNote, ...] = ()
+    progress: tuple[Progress, ...] = ()
+    app_xids: tuple[AppXid, ...] = ()
+    saves: tuple[JobSave, ...] = ()  # all that the sources tell of saves, also what they told before
 
 
 # -- what we keep ---------------------------------------------------------------------------------
@@ -386,6 +527,7 @@ class Session:
     interval: int | None = None  # learned seconds between completed saves
     ended: str = ""
     ended_at: int | None = None
+    pace: Pace | None = None
 
     @property
     def latest(self) -> Attempt | None:
@@ -424,6 +566,16 @@ class Incident:
     @property
     def tag(self) -> str:
         return f"{self.id}.{self.episode}"
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """The note in our own words, one sentence each."""
+        return tuple(line for line in self.note.splitlines() if line.strip() and not line.startswith("\t"))
+
+    @property
+    def log(self) -> tuple[str, ...]:
+        """Lines of a job's log that the note holds: written by anybody."""
+        return tuple(line[1:] for line in self.note.splitlines() if line.startswith("\t"))
 
 
 @dataclass(frozen=True, slots=True)

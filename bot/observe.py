@@ -13,13 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bot.errors import SourceError, Unreachable
-from bot.model import AppXid, Cluster, Job, JobNote, Mark, NodeScore, Observation, Progress, Reading, SourceState
+from bot.model import (
+    AppXid,
+    Cluster,
+    Job,
+    JobNote,
+    Mark,
+    NodeScore,
+    Observation,
+    Progress,
+    Reading,
+    SourceState,
+    StorageView,
+)
 from bot.policy import Policy, Signal
-from bot.ports import CheckpointSource, MarkSource, Matrix, MetricSource, Scheduler
+from bot.ports import CheckpointSource, MarkSource, Matrix, MetricSource, Scheduler, StorageSource
 from bot.repeats import SIGNAL as REPEATED
 from bot.signals.progress import ProgressRows
 from bot.signals.rows import row_of
 from bot.signals.score import Scores, score
+from bot.storage.window import Span
 from bot.window import Heard, health_marks, past_times, stays_of, times_back, told_texts, window, with_past
 
 T = TypeVar("T")
@@ -79,6 +92,8 @@ class LiveObserver:
     details: Details | None = None
     logs: Sequence[MarkSource] = ()
     notes: Callable[[int], Sequence[JobNote]] | None = None
+    storage: StorageSource | None = None
+    spans: Callable[[int], Sequence[Span]] = field(default=lambda since: ())
     made: Made | None = None
     _cluster: Cluster | None = None
     _last: Metrics | None = None
@@ -94,16 +109,24 @@ class LiveObserver:
             saving = pool.submit(self.checkpoints.checkpoints, at, watched)
             if self._cluster is None:  # without nodes every host would be a stranger, so the first look waits
                 self._cluster, _ = _outcome(looking.result)
+            storing = pool.submit(self._stored, at)
             heard, app_xids, unheard = self._listen(now)
             metrics = self._measure(at, pool, heard)
         cluster, unscheduled = _outcome(looking.result)
         saves, unsaved = _outcome(saving.result)
+        mounts, unstored = _outcome(storing.result)
         self._cluster = cluster or self._cluster
-        sources = SourceState("scheduler", unscheduled), SourceState("prometheus", metrics.problem or unsaved), *unheard
+        unread = metrics.problem or unsaved or unstored
+        sources = SourceState("scheduler", unscheduled), SourceState("prometheus", unread), *unheard
         notes = tuple(self.notes(now)) if self.notes else ()
         saved, (scores, readings) = tuple(saves or ()), (metrics.scores, metrics.readings)
         seen = Observation(at, now, cluster, scores, readings, saved, sources, notes=notes, app_xids=app_xids)
-        return replace(seen, progress=metrics.progress)
+        return replace(seen, progress=metrics.progress, storage=tuple(mounts or ()))
+
+    def _stored(self, at: int) -> Sequence[StorageView]:
+        if self.storage is None:
+            return ()
+        return self.storage.look(at, self.spans(at - self.policy.storage.history), self._nodes())
 
     @property
     def jobs(self) -> Sequence[Job]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, RootModel, model_validator
 
 from bot import yamlfile
+from bot.errors import ConfigError
 from bot.model import Kind, Mode
 from bot.storage.numbers import StorageNumbers
 from bot.storage.numbers import numbers as storage_numbers
@@ -96,6 +98,7 @@ class ProgressNumbers(Strict):
     level_over: Duration
     learn_after: Duration
     learn_every: Duration
+    learn_least: Share
     slow: Share
     slow_straggler: Share
     slow_recovered: Share
@@ -335,10 +338,25 @@ class _Catalogue(RootModel[dict[str, Signal]]):
 
 
 def signals(over: Any, site: Located | None = None) -> dict[str, Signal]:
-    """Shipped catalogue with the site's laid over it by id."""
+    """Shipped catalogue with the site's laid over it by id. Another id is a signal of the site's own."""
     base = shipped("bot.signals", "catalogue.yaml")
-    table = yamlfile.validate(_Catalogue, _laid_over(base, over, site, "signals")).root
+    own = {name: _own(name, entry, base, site) for name, entry in (over or {}).items() if name not in base.data}
+    table = yamlfile.validate(_Catalogue, _laid_over(base, {**(over or {}), **own}, site, "signals")).root
     return {name: signal.model_copy(update={"id": name}) for name, signal in table.items()}
+
+
+def _own(name: str, entry: Any, base: Located, site: Located | None) -> Any:
+    """What a site says of a signal that is not shipped, and for the rest: soft, and a claim. Raises ConfigError for what
+    may be a shipped one misspelt."""
+    if not isinstance(entry, Mapping) or not {"query", "evidence"} <= set(entry):
+        near = difflib.get_close_matches(name, base.data, n=1, cutoff=0.5)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        where = f"{site.name}:{site.line(('signals', name))}: " if site else ""
+        raise ConfigError(
+            f"{where}signals.{name}: not in the catalogue{meant}", "a signal of your own needs a query and evidence"
+        )
+    told = {"title": name, "category": "host", "provenance": "claimed", "text": f"{name}: {{value:.4g}}"}
+    return {**told, "why": "the site's own", "source": "the site file", **entry}
 
 
 def build(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bot.backtest_files import Run
+from bot.garbage import uncollected
 from bot.model import Attempt, Cluster, Job, Node, Observation, SourceState
 from bot.policy import Policy, Signal
 from bot.ports import Matrix, MetricSource
@@ -19,6 +20,8 @@ from bot.signals.peers import Stay
 from bot.signals.progress import ProgressRows
 from bot.signals.rows import Rows
 from bot.signals.score import score
+from bot.storage.replay import StorageReplay
+from bot.storage.window import Span
 from bot.window import past_times, times_back, window, with_past
 
 DAY = 86_400
@@ -34,7 +37,7 @@ class ReplayObserver:
     """Implements ports.Observer over a range that has passed. Raises SourceError when the metrics cannot be read.
 
     runs: who ran where, empty = nobody knows and no node has peers. chunk: seconds scored at once; memory grows with
-    it, the answers do not change.
+    it, the answers do not change. storage: the mounts of the same time, None = not measured.
     """
 
     metrics: MetricSource
@@ -43,6 +46,7 @@ class ReplayObserver:
     start: int
     end: int
     chunk: int = DAY
+    storage: StorageReplay | None = None
     _span: range = range(0)
     _rows: Rows | None = None
     _paces: ProgressRows | None = None
@@ -56,7 +60,8 @@ class ReplayObserver:
         row = rows.row(rows.at(at))
         sources = SourceState("scheduler"), SourceState("prometheus")
         seen = Observation(at, now, self._cluster(now), row.scores, row.readings, (), sources)
-        return replace(seen, progress=self._paces.at(rows.at(at)) if self._paces else ())
+        stored = self.storage.views(at) if self.storage else ()
+        return replace(seen, progress=self._paces.at(rows.at(at)) if self._paces else (), storage=stored)
 
     def moment(self, now: int) -> int:
         """The moment that the data is of when one looks now."""
@@ -73,7 +78,8 @@ class ReplayObserver:
             stands = np.flatnonzero(rows.scores.score[number] >= self.policy.numbers.score.open_at)
         if self._paces and self._paces.worth_a_look(number):
             return True
-        return bool(rows.strikes[number]) or self._rerun(now) or any(nodes[n] not in told for n in stands)
+        stored = self.storage is not None and self.storage.strikes(at, self.policy.numbers.time.step)
+        return bool(rows.strikes[number]) or stored or self._rerun(now) or any(nodes[n] not in told for n in stands)
 
     # -- metrics -------------------------------------------------------------------------------------------------------
 
@@ -83,7 +89,8 @@ class ReplayObserver:
             chunk = max(self.chunk // step, 1) * step
             first = self.start + (at - self.start) // chunk * chunk
             self._span = range(first, min(first + chunk, self.end + step), step)
-            self._rows = self._score(self._span[0], self._span[-1])
+            with uncollected():
+                self._rows = self._score(self._span[0], self._span[-1])
         return self._rows
 
     def _score(self, start: int, end: int) -> Rows:
@@ -162,6 +169,13 @@ class ReplayObserver:
         gpus = self._expected()
         names = sorted({*gpus, *self._nodes()})
         return {name: Node(name, "UP", up=True, open=True, gpus=_whole(gpus.get(name))) for name in names}
+
+
+def spans(runs: Sequence[Run]) -> list[Span]:
+    """Runs as the storage watch wants them, under the keys that their sessions get when they are decided upon."""
+    first = {run.session: run for run in sorted(runs, key=lambda run: run.start, reverse=True)}
+    keys = {name: f"{CLUSTER}/{run.job}@{run.start}" for name, run in first.items()}
+    return [Span(keys[run.session], run.nodes, run.start, run.end) for run in runs if run.nodes]
 
 
 def _most(counts: NDArray[np.float64]) -> float:

@@ -18,7 +18,9 @@ from bot.model import (
     Plan,
     Reading,
     Recovery,
+    SaveHistory,
     Session,
+    Sighting,
     SourceHealth,
 )
 
@@ -38,6 +40,8 @@ KINDS: tuple[Kind, ...] = (
     Kind("meta", Meta, lambda d: "meta", lambda d: True),
     Kind("session", Session, lambda d: d.key, lambda d: d.ended_at is None),
     Kind("reading", Reading, lambda d: f"{d.node}/{d.signal}", lambda d: d.state != "good"),
+    Kind("app_xid", Sighting, lambda d: d.id, lambda d: False),  # kept as long as anything that has ended
+    Kind("saves", SaveHistory, lambda d: d.session, lambda d: False),  # a run that saves changes it all the time
     Kind("source", SourceHealth, lambda d: d.name, lambda d: True),
     Kind("incident", Incident, lambda d: d.tag, lambda d: d.closed is None),
     Kind("recovery", Recovery, lambda d: d.id, lambda d: d.ended is None),
@@ -86,6 +90,13 @@ class State:
 
     def all(self, cls: type[T]) -> list[T]:
         return list(self.docs[BY_CLASS[cls].name].values())
+
+    def saves_of(self, session: str) -> SaveHistory:
+        """Empty where no save is known."""
+        try:
+            return self.get(SaveHistory, session)
+        except KeyError:
+            return SaveHistory(session)
 
     @property
     def meta(self) -> Meta:
@@ -197,8 +208,23 @@ def _interval(known: int | None, before: Checkpoint | None, new: Checkpoint) -> 
     return gap if known is None else (known + gap) // 2
 
 
+def _save(state: State, e: ev.SaveSeen) -> None:
+    known = state.saves_of(e.session)
+    others = [s for s in known.saves if s.number not in (e.save.number, *e.gone)]
+    saves = sorted((*others, e.save), key=lambda s: (s.at, s.number))[-e.kept :]
+    state.put(SaveHistory(e.session, tuple(saves), max(known.made, e.save.number)))
+
+
+def _pace(state: State, e: ev.PaceChanged) -> None:
+    state.put(replace(state.get(Session, e.session), pace=e.pace))
+
+
 def _reading(state: State, e: ev.ReadingChanged) -> None:
     state.put(e.reading)
+
+
+def _app_xid(state: State, e: ev.AppXidSeen) -> None:
+    state.put(e.sighting)
 
 
 def _source(state: State, e: ev.SourceChanged) -> None:
@@ -217,6 +243,10 @@ def _incident(state: State, e: Any, **facts: Any) -> None:
 
 def _changed(state: State, e: ev.IncidentChanged) -> None:
     _incident(state, e, score=e.score, hard=e.hard, reasons=e.reasons, hurt=e.hurt, note=e.note)
+
+
+def _stall(state: State, e: ev.StallChanged) -> None:
+    _incident(state, e, stall=e.stall, hurt=e.hurt)
 
 
 def _quieted(state: State, e: ev.IncidentQuieted) -> None:
@@ -322,10 +352,14 @@ PROJECT: dict[type[ev.Event], Callable[[State, Any], None]] = {
     ev.AttemptAttributed: _attributed,
     ev.SessionEnded: _session_ended,
     ev.CheckpointSeen: _checkpoint,
+    ev.SaveSeen: _save,
+    ev.PaceChanged: _pace,
     ev.ReadingChanged: _reading,
+    ev.AppXidSeen: _app_xid,
     ev.SourceChanged: _source,
     ev.IncidentOpened: _opened,
     ev.IncidentChanged: _changed,
+    ev.StallChanged: _stall,
     ev.IncidentQuieted: _quieted,
     ev.IncidentAcknowledged: _acknowledged,
     ev.IncidentClosed: _closed,

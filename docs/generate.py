@@ -13,6 +13,8 @@ from bot import policy
 from bot.config import Config
 from bot.guards import GUARDS, OVERRIDABLE
 from bot.plans import STEPS
+from bot.signals.needs import metrics, teller
+from bot.sources.kernel_log.events import TOLD_BY_THE_KERNEL
 from commands import COMMANDS
 
 HERE = Path(__file__).parent
@@ -37,7 +39,8 @@ def commands() -> str:
 
 
 def numbers() -> str:
-    text = files("bot").joinpath("policy.yaml").read_text(encoding="utf-8")
+    shipped = (files("bot") / "policy.yaml", files("bot.storage") / "storage.yaml")
+    text = "\n".join(file.read_text(encoding="utf-8") for file in shipped)
     return "# Numbers\n\nEach can be overridden under `policy:` in the site file.\n\n" + table(
         ("name", "shipped", "why"), *_numbers(text)
     )
@@ -54,12 +57,51 @@ def _numbers(text: str) -> Iterator[tuple[str, str, str]]:
 
 def signals() -> str:
     rows = [
-        (f"`{s.id}`", s.category, "hard" if s.hard else "soft", s.title, s.why, s.source)
+        (
+            f"`{s.id}`", s.category, *_weight(s), _time(s.persistence), ", ".join(s.not_during), s.provenance,
+            _needs(s), s.title, s.why, s.source,
+        )
         for s in policy.signals(None).values()
-    ]
-    return "# Signals\n\nOverridden by id under `signals:`.\n\n" + table(
-        ("id", "category", "evidence", "what", "why", "source"), *rows
-    )
+    ]  # fmt: skip
+    return SIGNALS + table(
+        ("id", "category", "evidence", "class", "strength", "persistence", "silent in", "provenance", "needs", "what",
+         "why", "source"),
+        *rows,
+    )  # fmt: skip
+
+
+SIGNALS = """# Signals
+
+`xidbot signals` shows what each of them says now, and why it says nothing where it does not. Overridden by id under
+`signals:` in the site file; another id there is a signal of your own (`xidbot config example`).
+
+Evidence: *hard* condemns hardware by itself, *soft* is statistics, *context* only tells the phase a node is in.
+Strength is the evidence once it is bad, and what it grows to; 0 is shown and weighs nothing. A signal that lacks what
+it needs is unknown, which opens nothing.
+
+"""
+
+
+def _weight(s: policy.Signal) -> tuple[str, str, str]:
+    """Evidence, class, strength."""
+    if s.evidence.kind == "context":
+        return "context", "context", ""
+    grown = f" … {s.weight * s.evidence.full:.2f}" if s.evidence.full is not None else ""
+    event = ", at once" if s.evidence.event else ""
+    own = " and own past" if s.evidence.own_past else ""
+    strength = f"{s.weight * s.evidence.strength:.2f}{grown}{event}"
+    return "hard" if s.hard else "soft", f"{s.evidence.kind}{own}", strength
+
+
+def _time(seconds: int) -> str:
+    return f"{seconds // 60} min" if seconds and seconds % 60 == 0 else f"{seconds} s" if seconds else ""
+
+
+def _needs(s: policy.Signal) -> str:
+    """Metrics, or who tells it otherwise."""
+    names = ", ".join(f"`{name}`" for name in metrics(s.query))
+    logged = " (the kernel log tells it too)" if names and s.id in TOLD_BY_THE_KERNEL else ""
+    return f"{names}{logged}" or teller(s.id)
 
 
 def guards() -> str:

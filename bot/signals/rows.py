@@ -1,5 +1,5 @@
 """Scores as readings, row by row. What reads as in the row before is not made anew: a row of a large cluster has
-thousands of readings and few of them change."""
+thousands of readings and few of them change. A good reading keeps the value with which it became good."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ class _Node:
     readings: tuple[Reading, ...]
 
 
+UNTOLD = _Node(None, ())
+
+
 def row_of(scores: Scores, number: int) -> Row:
     """One row alone."""
     return Rows(scores).row(number)
@@ -42,7 +45,7 @@ class Rows:
 
     def __init__(self, scores: Scores) -> None:
         self.scores = scores
-        self.changes = _changes(scores)
+        self._changes = _changes(scores)
         self.strikes = _strikes(scores)
         self._at = -1
         self._nodes: list[_Node] = []
@@ -55,57 +58,64 @@ class Rows:
         return row if 0 <= row < len(times) else -1
 
     def row(self, number: int) -> Row:
-        stale = self._stale(number)
+        fresh = self._fresh(number)
+        stale = self._stale(number, fresh)
         self._at = number
         if len(stale):
-            told = _Told(self.scores, number, stale)
+            told = _Told(self.scores, number, stale, fresh)
             for place, column in enumerate(stale.tolist()):
-                self._nodes[column] = told.node(place)
+                self._nodes[column] = told.node(place, self._nodes[column])
             known = {node.score.node: node.score for node in self._nodes if node.score}
             self._row = Row(known, tuple(chain.from_iterable(node.readings for node in self._nodes)))
         return self._row
 
-    def _stale(self, number: int) -> Numbers:
-        """Columns to be told anew: what changed since the row told last, and where a score stands, longer now."""
+    def _fresh(self, number: int) -> Flags:
+        """(S, N): what reads differently from the row told last."""
         if self._at < 0 or number < self._at:
-            self._nodes = [_Node(None, ())] * len(self.scores.window.nodes)
-            return np.arange(len(self.scores.window.nodes))
-        with np.errstate(invalid="ignore"):
-            stands = self.scores.score[number] >= self.scores.numbers.open_at
-        changed = self.changes[self._at + 1 : number + 1].any(axis=0)
-        return np.flatnonzero(changed | (stands & (number > self._at)))
+            self._nodes = [UNTOLD] * len(self.scores.window.nodes)
+            return np.ones(self.scores.bad[:, number].shape, dtype=bool)
+        return np.asarray(self._changes[:, self._at + 1 : number + 1].any(axis=1))
+
+    def _stale(self, number: int, fresh: Flags) -> Numbers:
+        """Columns to be told anew: where something changed, and where something is bad: for longer now, perhaps for
+        longer than one look sees, or against peers that moved on."""
+        bad = self.scores.bad[:, number].any(axis=0)
+        return np.flatnonzero(fresh.any(axis=0) | (bad & (number > self._at)))
 
 
 def _changes(scores: Scores) -> Flags:
-    """(T, N): the node reads differently from the row before: something became bad, good or unknown, or what is bad has
-    another strength or value."""
-    changed = np.ones((len(scores.window.times), len(scores.window.nodes)), dtype=bool)
+    """(S, T, N): it reads differently from the row before: it became bad, good or unknown, or is bad with another
+    strength or value."""
+    changed = np.ones(scores.bad.shape, dtype=bool)
     evidence, bad = scores.evidence, scores.bad
     differs = (evidence[:, 1:] != evidence[:, :-1]) & ~(np.isnan(evidence[:, 1:]) & np.isnan(evidence[:, :-1]))
     differs |= (bad[:, 1:] != bad[:, :-1]) | (bad[:, 1:] & (scores.values[:, 1:] != scores.values[:, :-1]))
-    changed[1:] = differs.any(axis=0)
+    changed[:, 1:] = differs
     return changed
 
 
 def _strikes(scores: Scores) -> Flags:
-    """(T,): something counts that did not in the row before, or no more; also that nothing at all is known of a node."""
+    """(T,): something counts that did not in the row before, or no more; also: nothing at all is known of a node, or
+    nothing of its GPUs."""
     counts = np.where(scores.bad, scores.evidence, -1.0)
-    dark: Flags = np.asarray(np.isnan(scores.evidence).all(axis=0))
+    unknown, gpus = np.isnan(scores.evidence), [signal.exporter == "dcgm" for signal in scores.window.signals]
+    dark = np.stack([unknown.all(axis=0), unknown[np.array(gpus, dtype=bool)].all(axis=0)])
     strikes = np.ones(len(scores.window.times), dtype=bool)
-    strikes[1:] = (counts[:, 1:] != counts[:, :-1]).any(axis=(0, 2)) | (dark[1:] != dark[:-1]).any(axis=1)
+    strikes[1:] = (counts[:, 1:] != counts[:, :-1]).any(axis=(0, 2)) | (dark[:, 1:] != dark[:, :-1]).any(axis=(0, 2))
     return strikes
 
 
 class _Told:
-    """Some nodes of one row as Python's own numbers."""
+    """Some nodes of one row as Python's own numbers. fresh: (S, N) what must be told though it is not bad."""
 
-    def __init__(self, scores: Scores, row: int, columns: Numbers) -> None:
+    def __init__(self, scores: Scores, row: int, columns: Numbers, fresh: Flags) -> None:
         window = scores.window
         self.signals = window.signals
         self.shown = [s for s, signal in enumerate(window.signals) if signal.evidence.kind != "context"]
         self.names = [window.nodes[column] for column in columns]
         self.evidence: list[list[float]] = scores.evidence[:, row, columns].tolist()
         self.bad: list[list[bool]] = scores.bad[:, row, columns].tolist()
+        self.telling: list[list[bool]] = (fresh[:, columns] | scores.bad[:, row, columns])[self.shown].T.tolist()
         self.values: list[list[float]] = scores.values[:, row, columns].tolist()
         self.expected: list[float] = window.expected[columns].tolist()
         self.known: list[bool] = window.known[columns].tolist()
@@ -126,8 +136,12 @@ class _Told:
             high, low = score >= scores.numbers.open_at, score < scores.numbers.open_at
         self.soft_for: list[int] = np.where(high[-1], times[-1] - times[_began(high, low, axis=0)], 0).tolist()
 
-    def node(self, n: int) -> _Node:
-        readings = tuple(self.reading(s, n) for s in self.shown)
+    def node(self, n: int, before: _Node) -> _Node:
+        known = before.readings or [None] * len(self.shown)
+        readings = tuple(
+            kept if kept and not tell else self.reading(s, n)
+            for s, tell, kept in zip(self.shown, self.telling[n], known, strict=True)
+        )
         if isnan(self.score[n]):
             return _Node(None, readings)
         bad = sorted((r for r in readings if r.state == "bad"), key=lambda r: (-r.evidence, r.signal))

@@ -6,9 +6,10 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import accumulate, chain, pairwise
 from string import Template
 from threading import Lock
 from typing import Any
@@ -70,7 +71,7 @@ class PrometheusSource:
         # The session's own adapter serves every address, so this Retry is never asked; it says what is meant.
         retry = Retry(0, respect_retry_after_header=False)
         self._client = PrometheusConnect(url, session=session, retry=retry, method="POST")
-        self._labels = tuple(node_labels)
+        self.labels = tuple(node_labels)
         self._pattern = re.compile(node_pattern)
         self._discover = discover
         self._dcgm = f"job=~{_quoted(_any_of(dcgm_jobs))}"
@@ -82,13 +83,13 @@ class PrometheusSource:
         """A row for each step from start to end, both included; what Prometheus leaves out is NaN. Where several series
         belong to one host the largest value is taken."""
         times = np.arange(start, end + 1, step, dtype=np.int64)
-        merged = _Merged(len(times))
-        for labels, points in self._shared.get(self._query(signal), start, end, step):
-            values = _plausible(signal, labels, points[:, 1])
-            if values is not None:
-                rows = np.rint((points[:, 0] - start) / step).astype(np.intp)
-                merged.add(self.host(labels, nodes), rows, values)
-        return merged.matrix(times)
+        answer = self._shared.get(self._query(signal), start, end, step)
+        told = [
+            (self.host(labels, nodes), points, code)
+            for labels, points in answer
+            if (code := _code(signal, labels)) is not None
+        ]
+        return _merged(signal, told, times)
 
     def details(self, signal: Signal, at: int, nodes: Collection[str]) -> dict[str, str]:
         """Which GPUs a signal is bad on: node → 'Xid 79 (…) on GPU 3'. Nodes whose GPUs cannot be told are left out, as
@@ -97,9 +98,10 @@ class PrometheusSource:
             return {}
         told: dict[str, dict[str, set[str]]] = {}
         for labels, points in self.instant(self._query(signal, GPU_LABELS), at):
-            values = _plausible(signal, labels, points[:, 1])
-            if values is not None and values[-1] >= signal.evidence.at and "gpu" in labels:
-                text = words(signal, float(values[-1]), float("nan"))
+            code = _code(signal, labels)
+            value = np.nan if code is None else float(_plausible(signal, points[-1:, 1], code)[-1])
+            if value >= signal.evidence.at and "gpu" in labels:
+                text = words(signal, value, float("nan"))
                 host, _ = self.host(labels, nodes)
                 told.setdefault(host, {}).setdefault(text, set()).add(labels["gpu"])
         return {host: "; ".join(map(_on_gpus, texts.items())) for host, texts in told.items()}
@@ -132,15 +134,15 @@ class PrometheusSource:
 
     def _query(self, signal: Signal, more: Sequence[str] = ()) -> str:
         return Template(signal.query).safe_substitute(
-            by=", ".join((*self._labels, *more)),
-            gpu=", ".join((*self._labels, *GPU_LABELS)),
+            by=", ".join((*self.labels, *more)),
+            gpu=", ".join((*self.labels, *GPU_LABELS)),
             dcgm=self._dcgm,
         )
 
     def host(self, labels: Labels, nodes: Collection[str]) -> tuple[str, bool]:
         """(name, it is a node of the scheduler). The first label that leads to a node decides, because Hostname may be
         the exporter's pod (gpu-operator 242); a host that leads to none keeps its label as it is."""
-        present = [labels[label] for label in self._labels if labels.get(label)]
+        present = [labels[label] for label in self.labels if labels.get(label)]
         for value in present:
             found = self._pattern.search(value)
             if found and found[1] in nodes:
@@ -190,10 +192,21 @@ class _Shared:
 def _asked(ask: Callable[[], Any]) -> list[Series]:
     """Series in numbers. The session has refused every answer that is no data; what is left may still be malformed."""
     try:
-        found = [(s["metric"], s["values"] if "values" in s else s["value"]) for s in ask()]
-        return [(labels, np.array(points, dtype=np.float64).reshape(-1, 2)) for labels, points in found]
+        found = [(s["metric"], s["values"] if "values" in s else [s["value"]]) for s in ask()]
+        points = _numbers([points for _, points in found])
+        return [(labels, part) for (labels, _), part in zip(found, points, strict=True)]
     except (ValueError, KeyError, TypeError, PrometheusApiClientException) as error:
         raise BadReply(SOURCE, f"an answer that cannot be understood: {type(error).__name__}: {error}") from error
+
+
+def _numbers(series: Sequence[Sequence[Sequence[float | str]]]) -> Iterator[Floats]:
+    """(points, 2) of each, read in one go: an array for every series costs more than its numbers do."""
+    pairs = list(chain.from_iterable(series))
+    if any(len(pair) != 2 for pair in pairs):
+        raise ValueError("a point that is not a time and a value")
+    numbers = np.fromiter(map(float, chain.from_iterable(pairs)), np.float64, 2 * len(pairs)).reshape(-1, 2)
+    ends = [0, *accumulate(map(len, series))]
+    return (numbers[begin:end] for begin, end in pairwise(ends))
 
 
 def _moment(at: int) -> datetime:
@@ -201,13 +214,17 @@ def _moment(at: int) -> datetime:
     return datetime.fromtimestamp(at, UTC)
 
 
-def _plausible(signal: Signal, labels: Labels, values: Floats) -> Floats | None:
-    """Values of one series; blanks and impossible ones are NaN. None: the series is not this signal's."""
-    if signal.value_label in labels:
-        code = int(labels[signal.value_label]) if labels[signal.value_label].isdecimal() else 0
-        if code not in codes(signal.xid_action):
-            return None
-        values = np.where(values > 0, code, values)
+def _code(signal: Signal, labels: Labels) -> float | None:
+    """The Xid that a series counts, NaN where its labels tell of none; None: the series is not this signal's."""
+    if signal.value_label not in labels:
+        return np.nan
+    code = int(labels[signal.value_label]) if labels[signal.value_label].isdecimal() else 0
+    return code if code in codes(signal.xid_action) else None
+
+
+def _plausible(signal: Signal, values: Floats, code: float | Floats) -> Floats:
+    """Blanks and impossible values are NaN; what counts an Xid is that Xid. code: for all values, or one for each."""
+    values = np.where(~np.isnan(code) & (values > 0), code, values)
     possible = (values >= signal.blank_below) & (values <= signal.blank_above)
     return np.where(possible, values, np.nan)
 
@@ -217,23 +234,22 @@ def _on_gpus(told: tuple[str, set[str]]) -> str:
     return f"{text} on GPU{'s' if len(gpus) > 1 else ''} {', '.join(sorted(gpus, key=lambda gpu: (len(gpu), gpu)))}"
 
 
-@dataclass
-class _Merged:
-    """Series under their hosts, one column each."""
-
-    length: int
-    columns: dict[str, Floats] = field(default_factory=dict)
-    known: dict[str, bool] = field(default_factory=dict)
-
-    def add(self, host: tuple[str, bool], rows: NDArray[np.intp], values: Floats) -> None:
-        name, self.known[host[0]] = host
-        column = self.columns.setdefault(name, np.full(self.length, np.nan))
-        asked = (rows >= 0) & (rows < self.length)
-        column[rows[asked]] = np.fmax(column[rows[asked]], values[asked])
-
-    def matrix(self, times: NDArray[np.int64]) -> Matrix:
-        values = np.array(list(self.columns.values())).reshape(-1, self.length).T
-        return Matrix(tuple(self.columns), tuple(self.known[host] for host in self.columns), times, values)
+def _merged(signal: Signal, told: Sequence[tuple[tuple[str, bool], Floats, float]], times: NDArray[np.int64]) -> Matrix:
+    """Series under their hosts, one column each. told: host and whether it is a node, points, the Xid."""
+    known = dict(host for host, _, _ in told)
+    column = {host: number for number, host in enumerate(known)}
+    values = np.full((len(times), len(known)), np.nan)
+    if told:
+        lengths = [len(points) for _, points, _ in told]
+        columns, code = (
+            np.repeat(of_each, lengths) for of_each in ([column[h] for (h, _), _, _ in told], [c for *_, c in told])
+        )
+        points = np.concatenate([points for _, points, _ in told])
+        step = int(times[1] - times[0]) if len(times) > 1 else 1
+        rows = np.rint((points[:, 0] - times[0]) / step).astype(np.intp)
+        asked = (rows >= 0) & (rows < len(times))
+        np.fmax.at(values, (rows[asked], columns[asked]), _plausible(signal, points[:, 1], code)[asked])
+    return Matrix(tuple(known), tuple(known.values()), times, values)
 
 
 # -- PromQL ------------------------------------------------------------------------------------------------------------

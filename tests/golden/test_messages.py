@@ -5,18 +5,60 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bot.compose import STORY, incident_card, story_card
-from bot.model import Holder, Incident
+from bot.model import Holder, Incident, JobNote, Observation, Progress
 from store.store import tag_of
 from templates.blocks import card_blocks, fallback, plain
 from templates.validate import validate
+from tests.scenarios.test_stalls import Storage
 from tests.scenarios.world import World
 
 HERE = Path(__file__).parent
+CLOCK = "slowest GPU clock 900 MHz, 1980 MHz on its peers"
+LOG = "\n".join(
+    (
+        "rank 17 on node-03: a collective did not end in time; 31 lines from 4 nodes tell it",
+        "[rank17]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=41, OpType=ALLREDUCE, Timeout(ms)=600000)",
+        "<!channel> look at `this` & ```that```",
+    )
+)
+
+
+class Pace:
+    """The world's eyes, and how its run gets on, set by hand."""
+
+    def __init__(self, w: World) -> None:
+        self.w, self.eyes = w, w.eyes.eyes if isinstance(w.eyes, Pace) else w.eyes
+        self.notes: tuple[JobNote, ...] = ()
+        self.seen = Progress("123#0", age=7200)
+        w.eyes = self  # type: ignore[assignment]
+
+    def observe(self, now: int) -> Observation:
+        moved = now if self.seen.idle_since is None else None
+        seen = replace(self.seen, moved_at=moved)
+        return replace(self.eyes.observe(now), progress=(seen,), notes=self.notes)
+
+    def work(self, minutes: float, level: float = 0.4, **facts: str) -> None:
+        moves = ("fabric_bytes", "tensor_busiest")
+        self.seen = Progress("123#0", 7200, measured=True, moves=moves, level=level, level_of="activity", **facts)
+        self.w.run(minutes=minutes)
+
+    def hang(self, minutes: float) -> None:
+        self.work(minutes=1)
+        signs = (
+            ("tensor_busiest", "no tensor core is active on any of its 4 nodes"),
+            ("fabric_bytes", "nothing moves over the fabric"),
+            ("gpu_utilisation", "GPU use stays at 100 %"),
+            ("gpu_power", "power flat at 310 W a GPU"),
+        )
+        by = ("tensor_busiest", "fabric_bytes")
+        self.seen = Progress("123#0", 7200, measured=True, idle_since=self.w.now, by=by, signs=signs)
+        self.w.run(minutes=minutes)
 
 
 def gpu_fault(w: World) -> None:
@@ -98,6 +140,108 @@ def unknown_host(w: World) -> None:
     w.run(seconds=30)
 
 
+def stall(w: World) -> None:
+    w.session("123")
+    w.run(minutes=1)
+    w.save("123", 900)
+    w.run(minutes=1)
+    storage = Storage(w)
+    storage.stall()
+    w.run(seconds=30)
+
+
+def stall_over(w: World) -> None:
+    w.session("123")
+    w.run(minutes=1)
+    storage = Storage(w)
+    storage.stall("unknown", "hang")
+    w.run(seconds=30)
+    storage.stall("node_path", "hang", "node-02")
+    w.run(minutes=10)
+    storage.end(beyond=600)
+    storage.saves(2)
+    w.run(seconds=30)
+
+
+def hung(w: World) -> None:
+    w.session("123")
+    w.run(minutes=1)
+    w.save("123", 900)
+    w.run(minutes=1)
+    Pace(w).hang(minutes=12)
+
+
+def hung_observe(w: World) -> None:
+    hung(w)
+
+
+def hung_with_log(w: World) -> None:
+    hung(w)
+    w.eyes.notes = (JobNote("123", w.now, LOG, node="node-03", rank=17, kind="nccl_timeout"),)  # type: ignore[attr-defined]
+    w.run(seconds=15)
+
+
+def hung_over(w: World) -> None:
+    hung(w)
+    Pace(w).work(minutes=12)
+
+
+def slow(w: World) -> None:
+    w.session("123")
+    w.run(minutes=1)
+    Pace(w).work(minutes=1)
+    w.eyes = w.eyes.eyes  # type: ignore[attr-defined]
+    w.fault("node-03", "sm_clock", hard=False, evidence=0.7, value=900.0, text=CLOCK, since=w.now)
+    Pace(w).work(minutes=21, level=0.2, straggler="node-03", straggler_why=CLOCK)
+
+
+def failed_with_log(w: World) -> None:
+    failed(w)
+    w.eyes = Pace(w)  # type: ignore[assignment]
+    w.eyes.notes = (JobNote("123", w.now, LOG, node="node-03", rank=17, kind="nccl_timeout"),)
+    w.run(seconds=15)
+
+
+def storm(w: World) -> None:
+    w.session("123")
+    w.run(minutes=1)
+    for number in range(1, 6):
+        text = f"hottest GPU {90 + number} °C, 60 °C on its peers"
+        facts = {"hard": False, "evidence": 0.62, "value": 90.0 + number, "text": text, "since": w.now}
+        w.fault(f"node-0{number}", "gpu_temperature", **facts)
+    w.run(seconds=30)
+
+
+def blind_node(w: World) -> None:
+    w.session("123")
+    w.run(minutes=1)
+    w.unknown("node-02")
+    w.run(minutes=2)
+
+
+def blind_nodes(w: World) -> None:
+    w.session("123")
+    w.run(minutes=1)
+    for number in range(1, 5):
+        w.unknown(f"node-0{number}")
+    w.run(minutes=2)
+
+
+def unlike_peers(w: World) -> None:
+    w.session("123")
+    w.run(minutes=1)
+    w.fault("node-03", "sm_clock", hard=False, evidence=0.7, value=900.0, text=CLOCK, since=w.now)
+    w.run(seconds=30)
+
+
+def claimed(w: World) -> None:
+    w.session("123")
+    w.run(minutes=1)
+    text = "Xid 79 (GPU has fallen off the bus) in a syslog file"
+    w.fault("node-03", "xid_claimed", evidence=0.95, text=text, provenance="claimed", since=w.now)
+    w.run(seconds=30)
+
+
 SITUATIONS: dict[str, tuple[Callable[[World], None], str]] = {
     "gpu_fault": (gpu_fault, "approve"),
     "gpu_fault_observe": (gpu_fault, "observe"),
@@ -110,6 +254,19 @@ SITUATIONS: dict[str, tuple[Callable[[World], None], str]] = {
     "failed": (failed, "approve"),
     "blind": (blind, "approve"),
     "unknown_host": (unknown_host, "approve"),
+    "stall": (stall, "approve"),
+    "stall_over": (stall_over, "approve"),
+    "hung": (hung, "approve"),
+    "hung_observe": (hung_observe, "observe"),
+    "hung_with_log": (hung_with_log, "approve"),
+    "hung_over": (hung_over, "approve"),
+    "slow": (slow, "approve"),
+    "failed_with_log": (failed_with_log, "approve"),
+    "storm": (storm, "approve"),
+    "blind_node": (blind_node, "approve"),
+    "blind_nodes": (blind_nodes, "approve"),
+    "unlike_peers": (unlike_peers, "approve"),
+    "claimed": (claimed, "approve"),
 }
 
 

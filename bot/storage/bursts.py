@@ -1,0 +1,344 @@
+"""Saves and loads as bursts of bytes, what is usual for a run, and when one is late. Pure; row by row."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from bot.model import Burst
+from bot.storage.lanes import OTHERS, Lane, Side
+from bot.storage.numbers import StorageNumbers
+from bot.storage.window import Floats
+
+BACKGROUND = 240  # rows outside bursts that make the background: two hours of them
+LOOK_AGAIN = 8  # rows between two looks at the background
+WRITES_TOO = 0.1  # of the busiest node's rate: that node takes part
+RELUCTANT = 0.7  # of the usual rate of a node that takes part: less is slow for a save that is late already
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A burst that is over. each: bytes/s of a node that took part; waiting, pending: requests of such a node; dip: the
+    longest time (s) for which it ran at less than half its own pace. sure: nothing of it was missed."""
+
+    start: int
+    end: int
+    bytes: float
+    writers: float
+    rtt: float
+    waiting: float
+    pending: float
+    dip: float
+    slow: bool
+    sure: bool
+
+    @property
+    def seconds(self) -> int:
+        return max(1, self.end - self.start)
+
+    @property
+    def rate(self) -> float:
+        return self.bytes / self.seconds
+
+    def told(self) -> Burst:
+        return Burst(self.start, self.end, self.bytes, round(self.writers), self.slow)
+
+
+@dataclass
+class Usual:
+    """What the normal bursts of a run have in common. Medians, but for the 90th percentile of the time taken."""
+
+    bursts: Sequence[Past]
+
+    def _median(self, name: str) -> float:
+        values = [getattr(b, name) for b in self.bursts]
+        known = [v for v in values if not np.isnan(v)]
+        return float(np.median(known)) if known else float("nan")
+
+    @cached_property
+    def bytes(self) -> float:
+        return self._median("bytes")
+
+    @cached_property
+    def seconds(self) -> float:
+        return self._median("seconds")
+
+    @cached_property
+    def seconds_p90(self) -> float:
+        return float(np.percentile([b.seconds for b in self.bursts], 90))
+
+    @cached_property
+    def rate(self) -> float:
+        return self._median("rate")
+
+    @cached_property
+    def each(self) -> float:
+        return float(np.median([b.rate / max(1.0, b.writers) for b in self.bursts]))
+
+    @cached_property
+    def rtt(self) -> float:
+        return self._median("rtt")
+
+    @cached_property
+    def waiting(self) -> float:
+        return self._median("waiting")
+
+    @cached_property
+    def pending(self) -> float:
+        return self._median("pending")
+
+    @cached_property
+    def dip(self) -> float:
+        return max(b.dip for b in self.bursts)
+
+
+@dataclass
+class Current:
+    """A burst under way. first: its first row, whose sample holds time before it. sums: name → (n,) since it began.
+    low_since: since when it runs far below its usual rate."""
+
+    first: int
+    opening: float
+    last: int
+    bytes: float = 0.0
+    peak: float = 0.0
+    sums: dict[str, Floats] = field(default_factory=dict)
+    totals: list[tuple[int, float, float]] = field(default_factory=list)
+    writers: list[int] = field(default_factory=list)
+    pending: list[float] = field(default_factory=list)
+    low_since: int | None = None
+    slow_since: int | None = None
+    sure: bool = True
+    scrape: float = 0.0
+
+    @property
+    def start(self) -> int:
+        """The first sample tells by its rate how much of its time was before."""
+        return round(self.first - self.scrape * min(1.0, self.opening / max(self.peak, 1.0)))
+
+    @property
+    def end(self) -> int:
+        """The same of the last sample."""
+        pace = float(np.median([total for _, total, _ in self.totals])) if self.totals else 1.0
+        lost = 1.0 - min(1.0, self.totals[-1][1] / max(pace, 1.0)) if len(self.totals) > 1 else 0.0
+        return max(self.start + 1, round(self.last - self.scrape * lost))
+
+
+@dataclass
+class Course:
+    """The bursts of one run on one mount in one direction. `ended`: the burst that ended with the newest row."""
+
+    numbers: StorageNumbers
+    past: deque[Past] = field(default_factory=deque)
+    current: Current | None = None
+    ended: Past | None = None
+    _background: deque[float] = field(default_factory=lambda: deque(maxlen=BACKGROUND))
+    _level: float = 0.0
+    _rows: int = 0
+    _usual: Usual | None = None
+
+    # -- what is usual -------------------------------------------------------------------------------------------------
+
+    @property
+    def usual(self) -> Usual | None:
+        """None before there are enough bursts."""
+        return self._usual
+
+    def normal(self) -> list[Past]:
+        """Those that count: nothing was missed of them, nothing was slow, and not much smaller than the large ones."""
+        good = [p for p in self.past if p.sure and not p.slow]
+        if not good:
+            return []
+        large = float(np.percentile([p.bytes for p in good], 90))
+        return [p for p in good if p.bytes >= self.numbers.alike * large][-self.numbers.kept :]
+
+    def is_alike(self, past: Past) -> bool:
+        return self._usual is None or past.bytes >= self.numbers.alike * self._usual.bytes
+
+    def _learn(self, at: int) -> None:
+        while self.past and self.past[0].end < at - self.numbers.history:
+            self.past.popleft()
+        normal = self.normal()
+        self._usual = Usual(normal) if len(normal) >= self.numbers.known_after else None
+
+    @property
+    def line(self) -> float:
+        """bytes/s at which a burst begins."""
+        usual = self._usual.rate * self.numbers.over_usual if self._usual else 0.0
+        return max(self.numbers.floor_bytes, self.numbers.over_background * self._level, usual)
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def row(self, lane: Lane, side: Side, i: int, scrape: float, stuck: bool) -> None:
+        """stuck: requests hang on some nodes, so silence is not its end."""
+        self.ended = None
+        at, total = int(lane.times[i]), float(side.total[i])
+        if self.current is None:
+            if total < self.line:
+                self._rest(total)
+                return
+            self._learn(at)
+            self.current = Current(first=at, opening=total, last=at, scrape=scrape)
+        self._go_on(self.current, lane, side, i, scrape, stuck)
+
+    def _rest(self, total: float) -> None:
+        self._background.append(total)
+        self._rows += 1
+        if self._rows % LOOK_AGAIN == 0:
+            self._level = float(np.median(self._background))
+
+    def _go_on(self, c: Current, lane: Lane, side: Side, i: int, scrape: float, stuck: bool) -> None:
+        at, total = int(lane.times[i]), float(side.total[i])
+        c.scrape = scrape
+        for name in (*side.names, *OTHERS):
+            if name in lane.sums:
+                grown = lane.sums[name][i]
+                c.sums[name] = c.sums[name] + grown if name in c.sums else grown
+        c.bytes = float(c.sums[side.names[0]].sum())
+        c.peak = max(c.peak, total)
+        enough = max(self.line / 2, self.numbers.falls_to * c.peak)
+        moved = total >= enough and bool(lane.sums[side.names[0]][i].any())  # else a rate that is only held
+        if moved or stuck or self._unfinished(c, lane, side, i):
+            c.last = at
+            c.totals.append((at, total, c.bytes))
+            c.writers.append(writers(side.each[i]))
+            if lane.pending is not None:
+                c.pending.append(float(lane.pending[i].sum()))
+        elif at - c.last >= self.numbers.settle:
+            self._end(c, side)
+
+    def _unfinished(self, c: Current, lane: Lane, side: Side, i: int) -> bool:
+        """Little is written, but much is waiting: everywhere before the save is as large as usual, or on nodes that are
+        behind the others."""
+        usual = self._usual
+        if usual is None:
+            return self._as_before(c, side, i)
+        if not self.pressing(lane, side, i):
+            return False
+        if c.bytes < self.numbers.done * usual.bytes:
+            return True
+        each = c.sums[side.names[0]]
+        half = np.median(each[each > WRITES_TOO * each.max(initial=0)])
+        behind = (each > 0) & (each < self.numbers.done * half)
+        return bool((behind & (self._pressure(lane, side, i) >= self.numbers.pressing)).any())
+
+    def _as_before(self, c: Current, side: Side, i: int) -> bool:
+        """Before anything is usual: as much is waiting as there was so far, and it is more than logs."""
+        wait = side.names[4]
+        if side.waits is None or wait not in c.sums or float(side.total[i]) < self.line / 2:
+            return False
+        each = float(c.sums[wait].max(initial=0)) / max(1, c.last - c.start)
+        return each > 0 and float(side.waits[i].max(initial=0)) >= self.numbers.pressing * each
+
+    def _end(self, c: Current, side: Side) -> None:
+        _, requests, rtt, _, wait = side.names
+        writing = max(1.0, float(np.median(c.writers)))
+        seconds = c.end - c.start
+        waits = [c.sums[n].sum() for n in (wait, *(("meta_wait",) if side.names[0] == "write" else ())) if n in c.sums]
+        past = Past(
+            start=c.start,
+            end=c.end,
+            bytes=c.bytes,
+            writers=writing,
+            rtt=median_rtt(c.sums, requests, rtt),
+            waiting=float(sum(waits)) / seconds / writing if waits else float("nan"),
+            pending=float(np.mean(c.pending)) / writing if c.pending else float("nan"),
+            dip=_dip(c, self.numbers),
+            slow=c.slow_since is not None,
+            sure=c.sure,
+        )
+        self.past.append(past)
+        self.current, self.ended = None, past
+        self._learn(c.last)
+
+    # -- late ----------------------------------------------------------------------------------------------------------
+
+    def _pressure(self, lane: Lane, side: Side, i: int) -> Floats:
+        """(n,) requests that wait on a node against those of a node in the usual burst."""
+        usual = self._usual
+        found = np.zeros(side.each.shape[1])
+        if usual and side.waits is not None and usual.waiting > 0:
+            found = np.maximum(found, side.waits[i] / usual.waiting)
+        if usual and lane.pending is not None and usual.pending > 0:
+            found = np.maximum(found, lane.pending[i] / usual.pending)
+        if side.meta is not None and side.waits is not None:  # a process that always waits for metadata writes nothing
+            meta = side.meta[i]
+            found = np.where((meta >= 1) & (meta >= self.numbers.metadata_share * side.waits[i]), 1.0, found)
+        return found
+
+    def pressing(self, lane: Lane, side: Side, i: int) -> bool:
+        """Some node has about as many requests waiting as in any save: it wants to go faster. True where nobody
+        measures it."""
+        measured = [values[i] for values in (side.waits, lane.pending) if values is not None]
+        if not measured:
+            return True
+        if max(float(values.max(initial=0)) for values in measured) < 1:
+            return False  # most of the time nothing waits at all
+        return bool(self._pressure(lane, side, i).max(initial=0) >= self.numbers.pressing)
+
+    def is_slow(self, lane: Lane, side: Side, i: int, scrape: float, due: bool) -> bool:
+        """The burst under way is late, or far below its usual rate. due: one could be expected when it began."""
+        c, usual, n = self.current, self._usual, self.numbers
+        if c is None:
+            return False
+        at, total = int(lane.times[i]), float(side.total[i])
+        each = total / max(1, writers(side.each[i]))
+        if usual is None:
+            c.low_since = (c.low_since or at) if total < n.slow * c.peak else None
+            return False
+        low = total < n.slow * usual.rate and each < n.slow * usual.each and at >= c.first + scrape
+        c.low_since = (c.low_since or at) if low else None
+        if not self.pressing(lane, side, i):
+            return False
+        limit = max(n.late * usual.seconds_p90, float(n.least)) * max(1.0, c.bytes / usual.bytes)
+        if c.last - c.start > limit and each < RELUCTANT * usual.each:
+            return True
+        return (
+            due
+            and c.low_since is not None
+            and at - c.low_since >= scrape + usual.dip
+            and c.bytes < n.done * usual.bytes
+        )
+
+    def is_past_limit(self, lane: Lane, side: Side, i: int, limit: int) -> bool:
+        """Before anything is usual: longer than any tuned site's, for minutes slower than it was itself (no tail is),
+        and requests wait."""
+        c, at = self.current, int(lane.times[i])
+        if c is None or self._usual is not None or c.low_since is None or at - c.start <= limit:
+            return False
+        waits = [w[i].max(initial=0) for w in (side.waits, lane.pending) if w is not None]
+        return at - c.low_since >= self.numbers.judged_over and (not waits or max(waits) >= 1)
+
+
+def writers(each: Floats) -> int:
+    """Nodes that take part."""
+    rates = np.nan_to_num(each)
+    top = float(rates.max(initial=0))
+    return int((rates >= WRITES_TOO * top).sum()) if top > 0 else 0
+
+
+def median_rtt(sums: dict[str, Floats], requests: str, rtt: str) -> float:
+    """s, of the nodes that completed something; NaN where it is not measured."""
+    if requests not in sums or rtt not in sums:
+        return float("nan")
+    busy = sums[requests] > 0
+    return float(np.median(sums[rtt][busy] / sums[requests][busy])) if busy.any() else float("nan")
+
+
+def _dip(c: Current, numbers: StorageNumbers) -> float:
+    """The first sample holds time before the burst, and its tail is slow in every one: neither counts."""
+    pace, scrape = c.bytes / (c.end - c.start), c.scrape
+    longest, since = 0.0, None
+    for at, total, written in c.totals:
+        if at < c.first + scrape or written >= numbers.done * c.bytes:
+            continue
+        if total < numbers.slow * pace:
+            since = at if since is None else since
+            longest = max(longest, at - since + scrape)
+        else:
+            since = None
+    return longest
