@@ -7,7 +7,7 @@ of what was seen. The log of a replay is all that it knows, so that a replay goe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bot.decide import decide
@@ -22,7 +22,7 @@ from bot.events import (
     ReadingChanged,
     StallChanged,
 )
-from bot.model import Hold, Incident, SourceHealth, Stall
+from bot.model import Hold, Incident, Observation, SourceHealth, Stall, StorageView
 from bot.policy import Policy
 from bot.replay import ReplayObserver
 from bot.state import KINDS, State
@@ -65,7 +65,7 @@ def replay(observer: ReplayObserver, policy: Policy, done: Replayed, progress: C
         now = at + lag
         told = {incident.subject for incident in state.open_incidents()}
         if observer.striking(now, told) or (at % PATIENCE < step and not _idle(state)):
-            decided = decide(state, observer.observe(now), policy)
+            decided = decide(state, _as_ours(observer.observe(now), observer.jobs_at(now), state), policy)
             for event in (*decided, *_shadow(state, decided, now, policy)):
                 state.apply(event)
                 done.events.append(event)
@@ -75,6 +75,19 @@ def replay(observer: ReplayObserver, policy: Policy, done: Replayed, progress: C
             state = _forgotten(state, now)
             done.events = _thinned(done.events)
     return done
+
+
+def _as_ours(seen: Observation, jobs: Mapping[str, str], state: State) -> Observation:
+    """Storage told under the recording's names of the sessions, under the keys that they have in the state."""
+    found = {name: state.session_of(job) for name, job in jobs.items()} if seen.storage else {}
+    keys = {name: session.key for name, session in found.items() if session}
+
+    def view(told: StorageView) -> StorageView:
+        sessions = tuple(replace(s, session=keys.get(s.session, s.session)) for s in told.sessions)
+        beyond = tuple((keys.get(name, name), s) for name, s in told.stall.beyond) if told.stall else ()
+        return replace(told, sessions=sessions, stall=told.stall and replace(told.stall, beyond=beyond))
+
+    return replace(seen, storage=tuple(map(view, seen.storage)))
 
 
 def _shadow(state: State, decided: Sequence[Event], now: int, policy: Policy) -> Iterator[Event]:

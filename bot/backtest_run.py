@@ -92,7 +92,7 @@ def asked(config: str | None, options: Mapping[str, str | bool | None]) -> Asked
         raise UsageError(f"--to {options['end']} does not lie after --from {options['start']}")
     return Asked(
         prometheus=prometheus,
-        policy=_watching(policy, step),
+        policy=watching(policy, step),
         start=start,
         end=end,
         runs=runs(Path(str(options["sessions"]))) if options["sessions"] else (),
@@ -126,7 +126,7 @@ def _prometheus(site: PrometheusSite | None, url: str) -> PrometheusSite:
     return site.model_copy(update={"url": given.url}) if site else given
 
 
-def _watching(policy: Policy, step: int) -> Policy:
+def watching(policy: Policy, step: int) -> Policy:
     """The same policy looked at in other steps, which withholds whatever it would do, for every run of the past."""
     time = policy.numbers.time.model_copy(update={"step": step})
     numbers = policy.numbers.model_copy(update={"time": time})

@@ -53,7 +53,7 @@ def png(figure: Figure) -> bytes:
     return target.getvalue()
 
 
-def _axes(title: str) -> tuple[Figure, Axes]:
+def frame(title: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=SIZE, layout="constrained")
     figure.suptitle(title, x=0.01, ha="left", fontsize=FONT + 2, color=INK, fontweight="bold")
     axes = figure.add_subplot()
@@ -64,7 +64,7 @@ def _axes(title: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
+def show_legend(figure: Figure, axes: Axes) -> None:
     """Below the plot: beside it the plot would be too narrow to read in Slack."""
     handles, labels = axes.get_legend_handles_labels()
     legend = figure.legend(handles, labels, loc="outside lower left", ncols=3, fontsize=FONT - 1, frameon=False)
@@ -73,7 +73,7 @@ def _legend(figure: Figure, axes: Axes) -> None:
             handle.set_sizes([DOT])
 
 
-def _nothing(axes: Axes, text: str) -> None:
+def nothing(axes: Axes, text: str) -> None:
     axes.set_yticks([])
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=FONT + 1, color=FAINT)
 
@@ -82,7 +82,7 @@ def _nothing(axes: Axes, text: str) -> None:
 
 
 def lost_by_day(digest: Digest) -> Figure:
-    figure, axes = _axes(f"GPU-hours lost per day, week {digest.week.name}")
+    figure, axes = frame(f"GPU-hours lost per day, week {digest.week.name}")
     below = [0.0] * 7
     for kind, spent in digest.lost.items():
         label = f"{words(kind)} {hours(sum(spent))}"
@@ -93,12 +93,12 @@ def lost_by_day(digest: Digest) -> Figure:
     axes.set_xlim(-0.6, 6.6)
     axes.set_ylim(0, 1.08 * max(below) or 1)
     if not digest.lost:
-        _nothing(axes, "nothing was lost")
+        nothing(axes, "nothing was lost")
         return figure
     axes.set_ylabel("GPU-hours", fontsize=FONT, color=INK)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.grid(axis="y", color=PALE)
-    _legend(figure, axes)
+    show_legend(figure, axes)
     return figure
 
 
@@ -107,12 +107,12 @@ def lost_by_day(digest: Digest) -> Figure:
 
 def time_to_regained(digest: Digest) -> Figure:
     """A row per class: a dot for each chain that regained, an open triangle for one that had not until then."""
-    figure, axes = _axes(f"From stop to a new checkpoint, week {digest.week.name}")
+    figure, axes = frame(f"From stop to a new checkpoint, week {digest.week.name}")
     counted = [c for c in digest.chains if c.chain_class != "none"]
     rows = [name for name in CLASSES if any(c.chain_class == name for c in counted)]
     if not rows:
         axes.set_xticks([])
-        _nothing(axes, "no run stopped")
+        nothing(axes, "no run stopped")
         return figure
     _dots(axes, counted, rows)
     medians = [(row, median) for row, name in enumerate(rows) if (median := digest.classes[name].median) is not None]
@@ -121,7 +121,7 @@ def time_to_regained(digest: Digest) -> Figure:
     axes.set_xlabel("since the run stopped (logarithmic)", fontsize=FONT, color=INK)
     _rows(axes, counted, rows)
     _times(axes, [c.after for c in counted])
-    _legend(figure, axes)
+    show_legend(figure, axes)
     return figure
 
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bot.cli_backtest import backtest
+from bot.cli_checkpoints import checkpoints
 from bot.cli_config import config, init
 from bot.cli_demo import demo
 from bot.cli_digest import digest
 from bot.cli_doctor import doctor
+from bot.cli_signals import signals
 from bot.cli_simulate import simulate
 from bot.cli_why import why
 from commands import COMMANDS, Command
@@ -249,6 +251,6 @@ for _command in COMMANDS:
     _made.params.append(click.Argument(["words"], nargs=-1, type=click.UNPROCESSED))
     main.add_command(_made)
 
-# After the table: digest and why look at the database themselves, also while no bot runs.
-for _own in (backtest, config, demo, digest, doctor, init, simulate, why):
+# After the table: checkpoints, digest and why look at the database themselves, also while no bot runs.
+for _own in (backtest, checkpoints, config, demo, digest, doctor, init, signals, simulate, why):
     main.add_command(_own)

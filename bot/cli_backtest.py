@@ -9,6 +9,7 @@ import click
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from bot.backtest_run import Asked, Outcome
 
@@ -42,14 +43,23 @@ def backtest(ctx: click.Context, /, **options: str | bool | None) -> None:
     wanted = asked(ctx.obj["config"], options)
     outcome = _with_bar("replaying", wanted, run)
     other = _with_bar("replaying the other policy", wanted.against, run) if wanted.against else None
-    if wanted.alarms:
-        wanted.alarms.write_text(outcome.alarms_json(), encoding="utf-8")
     if options["as_json"]:
         click.echo(outcome.json(other))
     else:
         click.echo(text(outcome))
         if other:
             click.echo(difference(outcome, other))
+    if wanted.alarms:
+        _write(wanted.alarms, outcome.alarms_json())
+
+
+def _write(path: Path, text: str) -> None:
+    from bot.errors import UsageError
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--alarms {path}: {error.strerror}") from error
 
 
 def _with_bar(label: str, wanted: Asked, run: Callable[[Asked, Callable[[int], None]], Outcome]) -> Outcome:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 from bot.digest import DAY, LOOK_BACK, Digest
+from bot.digest_storage import StorageWeek
 from bot.outcomes import Chain, Class, Difference, Figures, Interval
 from templates import duration, node_list, render
 from templates.blocks import Card
@@ -48,6 +49,7 @@ def digest_card(digest: Digest, late: bool = False) -> Card:
         table=class_table(digest.classes),
         comparison=comparison(digest),
         holders=_holders(digest.holds.by),
+        storage=storage_line(digest.storage),
     )
     *paragraphs, footer = text
     return Card(f"{tag_of_week(digest.week.name)}.main", tuple(paragraphs), footer=footer.removeprefix("footer: "))
@@ -203,6 +205,50 @@ def _unlike(auto: list[Chain], hand: list[Chain]) -> str:
         f" They are not alike: no node was named in {unnamed[0]} of {len(auto)} automated"
         f" and {unnamed[1]} of {len(hand)} manual ones."
     )
+
+
+# -- storage --------------------------------------------------------------------------------------
+
+VERDICT_WORDS = {
+    "client_slots": "RPC slots",
+    "server": "server",
+    "node_path": "path of one node",
+    "link": "link",
+    "metadata": "metadata",
+    "unknown": "cannot tell",
+}
+MOST_NAMED = 3
+
+
+def storage_line(s: StorageWeek) -> str:
+    """`412 saves, median 2 min, p90 4 min; stalls: server 1, up to 120 idle GPU-hours; links 3 % used in them.`"""
+    if not s.saves and not s.stalls:
+        return "not measured."
+    parts = [_saves(s), _stalls(s)]
+    if s.links:
+        low, high = min(s.links), max(s.links)
+        span = f"{low * 100:.0f}" if round(low, 2) == round(high, 2) else f"{low * 100:.0f}–{high * 100:.0f}"
+        parts.append(f"links {span} % used in them")
+    text = f"{'; '.join(parts)}."
+    names = [run.name for run in s.runs if not run.saves]
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{text} Saves not measured: {', '.join(names[:MOST_NAMED])}{more}." if names and s.saves else text
+
+
+def _saves(s: StorageWeek) -> str:
+    if not s.saves:
+        return "saves not measured"
+    if s.median is None or s.p90 is None:
+        return f"{s.saves} saves, durations not measured"
+    return f"{s.saves} saves, median {duration(s.median)}, p90 {duration(s.p90)}"
+
+
+def _stalls(s: StorageWeek) -> str:
+    if not s.stalls:
+        return "no stall"
+    told = ", ".join(f"{VERDICT_WORDS.get(verdict, verdict)} {count}" for verdict, count in s.stalls.items())
+    lost = f", up to {hours(s.gpu_hours)} idle GPU-hours" if s.gpu_hours else ""
+    return f"stalls: {told}{lost}"
 
 
 # -- words ----------------------------------------------------------------------------------------

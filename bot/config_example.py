@@ -142,7 +142,8 @@ WHY: dict[str, str] = {
     "storage.wsize": "bytes of a full WRITE; else the mean that is seen",
     "storage.link": "bytes/s of a node's storage link, where node_exporter does not tell its speed",
     "policy": "Numbers. These are the shipped ones: keep only what your site changes.",
-    "signals": "The signals' catalogue, changed by id (docs/signals.md); this is the shipped value.",
+    "signals": "The signals' catalogue, changed by id (docs/signals.md). Another id is a signal of your own, such as\n"
+    "# a score that you fuse yourself: soft, and a claim that warns and acts on nothing, unless you say otherwise.",
     "playbooks": "Playbooks. These are the shipped ones; the same id replaces, and yours are asked first.",
 }
 
@@ -199,7 +200,14 @@ def _policy() -> str:
 
 
 def _signals() -> str:
-    return "signals:\n  gpu_missing: {persistence: 2m}  # how long the evidence must last before it counts"
+    score = "{class: threshold, at: 0.5, strength: 0.6, ramp: 1, full: 0.79}"
+    lines = (
+        "signals:",
+        "  gpu_missing: {persistence: 2m}  # how long the evidence must last before it counts",
+        "  # sm_clock: {weight: 0}  # one of ours that is still shown, and opens nothing any more",
+        f"  # our_score: {{query: max by ($by) (our_score), evidence: {score}}}",
+    )
+    return "\n".join(lines)
 
 
 def _playbooks() -> str:

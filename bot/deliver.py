@@ -13,6 +13,7 @@ from bot.digest_post import Files, Poster, post_digests
 from bot.model import Answer, Incident
 from bot.policy import Policy
 from bot.state import State
+from bot.storage_post import Pictures, post_pictures
 from store.slots import Slots
 from store.store import Store, tag_of
 from templates.blocks import Card, card_blocks, fallback
@@ -45,6 +46,9 @@ def deliver(deliverer: Deliverer, now: int) -> None:
         deliverer.send()
     # Last, so that a fault in the digest cannot hold up other messages.
     post_digests(Poster(deliverer.store, deliverer.slots, deliverer.tz, deliverer.channel, deliverer.files), now)
+    post_pictures(
+        Pictures(deliverer.store, deliverer.slots, deliverer.tz, deliverer.channel, deliverer.files), state, now
+    )
 
 
 def _want_incidents(d: Deliverer, state: State, now: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from bot.digest_records import Records, read_records
+from bot.digest_storage import StorageWeek, storage_week
 from bot.events import DigestPosted, Event
 from bot.model import Hold, Recovery, Session
 from bot.outcomes import Chain, Class, Difference, Figures, Interval, chains, difference, downtimes, figures
@@ -79,6 +80,7 @@ class Digest:
     away: tuple[str, ...]
     unsized: int
     began: int | None
+    storage: StorageWeek = StorageWeek()
 
     @property
     def classes(self) -> dict[Class, Figures]:
@@ -113,6 +115,7 @@ class Digest:
             "reviews_overdue": list(self.holds.overdue),
             "lost_by_day": {kind: [_rounded(hours) for hours in days] for kind, days in self.lost.items()},
             "chains": [_chain_json(chain) for chain in self.chains],
+            "storage": self.storage.as_json(),
         }
 
 
@@ -161,6 +164,7 @@ def digest(records: Records, week: Week, now: int) -> Digest:
         away=tuple(sorted({records.runs[r.session].name for r in up_to if _is_down(r)})),
         unsized=len({loss.session for loss in losses if not loss.gpus and _hours(loss, start, end)}),
         began=records.began,
+        storage=storage_week(records, week),
     )
 
 

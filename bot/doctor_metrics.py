@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import time
 
 import numpy as np
 
 from bot.doctor_site import Finding, Findings, Patient, fail, ok, some, warn
-from bot.policy import Signal
 from bot.ports import Matrix
 from bot.sources.prometheus import PrometheusCheckpoints
+from bot.survey import unserved
 
 SKEW = 5  # s between Prometheus' clock and ours; a third of a step
-METRIC = re.compile(r"\b(?:DCGM_[A-Z]\w+|node_\w+)\b")
 
 
 def prometheus(p: Patient) -> Findings:
@@ -38,22 +36,16 @@ def _clock(p: Patient) -> Finding:
 
 def signals(p: Patient) -> Findings:
     unknown = [name for name, matrix in p.matrices.items() if not _told(matrix)]
-    for name in unknown:
-        yield _unserved(p, name, p.site.policy.signals[name])
+    for name, why in unserved(p.metrics, {name: p.site.policy.signals[name] for name in unknown}).items():
+        exported = f"try it in Prometheus; signals.{name}.query"
+        remedy = "export it, or live without the signal" if why.startswith("no ") else exported
+        yield warn(f"signal {name} is unknown: {why}", remedy)
     yield ok(f"signals: {len(p.matrices) - len(unknown)} of {len(p.matrices)} can be told")
 
 
 def _told(matrix: Matrix) -> set[str]:
     """Hosts that have a value."""
     return {host for i, host in enumerate(matrix.hosts) if not np.isnan(matrix.values[:, i]).all()}
-
-
-def _unserved(p: Patient, name: str, signal: Signal) -> Finding:
-    wanted = sorted(set(METRIC.findall(signal.query)))
-    missing = [metric for metric in wanted if not p.metrics.instant(f"count({metric})")]
-    if missing:
-        return warn(f"signal {name} is unknown: no {', no '.join(missing)}", "export it, or live without the signal")
-    return warn(f"signal {name} is unknown: its query finds nothing", f"try it in Prometheus; signals.{name}.query")
 
 
 def mapping(p: Patient) -> Findings:

@@ -60,12 +60,15 @@ def see_readings(draft: Draft, seen: Observation, policy: Policy) -> None:
     busy = {n for s in draft.state.live_sessions() for n in s.nodes}
     busy |= {i.subject for i in draft.state.open_incidents()}
     before = {(r.node, r.signal): r.state for r in draft.state.all(Reading)}
-    measured = {r.signal for r in seen.readings if r.state != "unknown"}
-    for reading in seen.readings:
+    worse = {key for key, state in before.items() if state != "good"}
+    # Thousands of readings were good and are: they are passed over first.
+    maybe = [r for r in seen.readings if r.state != "good" or (r.node, r.signal) in worse]
+    changed = [r for r in maybe if r.state != before.get((r.node, r.signal), "good")]
+    measured = {r.signal for r in seen.readings if r.state != "unknown"} if changed else frozenset()
+    for reading in changed:
         if reading.signal not in measured and (reading.node, reading.signal) not in before:
             continue  # this site does not measure it: nothing has changed on any node
-        changed = reading.state != before.get((reading.node, reading.signal), "good")
-        if changed and (reading.node in busy or reading.state == "bad"):
+        if reading.node in busy or reading.state == "bad":
             draft.emit(ev.ReadingChanged(draft.at, reading, draft.policy))
 
 
@@ -116,7 +119,8 @@ def open_and_change(draft: Draft, seen: Observation, policy: Policy) -> None:
 def _see_storms(draft: Draft, seen: Observation, policy: Policy) -> dict[str, frozenset[str]]:
     """Category → nodes of the storms that blow. A storm is one incident; its nodes open none for the same category."""
     struck = {}
-    for category, storm in storms(seen.scores or {}, draft.at, policy).items():
+    blowing = {incident.subject for incident in draft.state.open_incidents() if incident.kind == "storm"}
+    for category, storm in storms(seen.scores or {}, draft.at, policy, blowing).items():
         incident = open_incident(draft.state, "storm", category)
         struck[category] = storm.nodes
         hurt = tuple(dict.fromkeys(key for node in sorted(storm.nodes) for key in _hurt(draft.state, node, draft.at)))
@@ -126,7 +130,8 @@ def _see_storms(draft: Draft, seen: Observation, policy: Policy) -> dict[str, fr
     for incident in draft.state.open_incidents():
         if incident.kind == "storm" and seen.scores is not None:
             late = _late(incident, seen.scores.values(), policy)
-            _quieten(draft, incident, quiet=incident.subject not in struck and not late)
+            alone = len(late) < policy.numbers.incidents.storm_peers  # what is left on one node is soon that node's own
+            _quieten(draft, incident, quiet=incident.subject not in struck and alone)
             struck[incident.subject] = struck.get(incident.subject, frozenset()) | late
     return struck
 
@@ -260,7 +265,7 @@ def _see_blindness(draft: Draft, policy: Policy) -> None:
         hurt = _hurt_by_blindness(draft, source.name)
         idle = source.name.startswith("node:") and not hurt
         if idle and not _lasted(draft, source, numbers.blind_idle_after):
-            continue  # a node that nothing runs on is rebooted and rebuilt: that nobody sees it hurts nobody for a while
+            continue  # a node that nothing runs on is rebooted and rebuilt: that nobody sees it hurts nobody yet
         if not open_incident(draft.state, "blind", source.name):
             _open(draft, policy, Incident(0, 0, "blind", source.name, draft.at, note=source.problem, hurt=hurt))
 
@@ -283,7 +288,10 @@ def _fold_nodes(bad: Sequence[SourceHealth]) -> list[SourceHealth]:
 
 
 def _hurt_by_blindness(draft: Draft, source: str) -> tuple[str, ...]:
-    return _hurt(draft.state, source.removeprefix("node:"), draft.at) if source.startswith("node:") else ()
+    nodes = [source] if source.startswith("node:") else []
+    if source == "nodes":
+        nodes = [s.name for s in draft.state.all(SourceHealth) if s.problem and s.name.startswith("node:")]
+    return tuple(dict.fromkeys(k for n in nodes for k in _hurt(draft.state, n.removeprefix("node:"), draft.at)))
 
 
 def _see_failed_sessions(draft: Draft, seen: Observation, policy: Policy) -> None:
@@ -310,8 +318,8 @@ def see_notes(draft: Draft, seen: Observation, policy: Policy) -> None:
     for note in seen.notes:
         session = draft.state.session_of(note.job)
         for i in draft.state.open_incidents() if session and note.text else ():
-            if session and session.key in i.hurt and i.kind in TOLD_BY_LOGS and note.text not in i.note:
-                told = f"{i.note}\n{note.text}" if i.note else note.text
+            if session and session.key in i.hurt and i.kind in TOLD_BY_LOGS and note.noted not in i.note:
+                told = f"{i.note}\n{note.noted}" if i.note else note.noted
                 draft.emit(ev.IncidentChanged(draft.at, i.id, i.episode, i.score, i.hard, i.reasons, i.hurt, told))
 
 
@@ -409,5 +417,6 @@ CLOSES = {
     "gpu_fault": _close_fault,
     "precursor": _close_precursor,
     "session_failed": _close_failed,
+    "session_hung": _close_failed,  # where it is followed by a recovery; see hangs
     "blind": _close_blind,
 }

@@ -419,11 +419,11 @@ class StorageView:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How one attempt gets on, by what all its nodes show together. run: the attempt's id; age: s since it began. phase:
-    start, boot, save, load, empty = none. measured: enough was known to tell. moves: the signals that moved lately,
-    moved_at: the last of them. idle_since: since when nothing has moved (the look back's begin at the latest), told by `by`; None = it moves, is in
-    a phase, or nobody knows. signs: (signal, in words). level: steps a minute or tensor activity (level_of `steps`,
-    `activity`), None = not known. straggler: the one node that stands out."""
+    """How one attempt gets on, by what all its nodes show together. run: the attempt's id; age: s since it began.
+    phase: start, boot, save, load, empty = none. measured: enough was known to tell. moves: the signals that moved
+    lately, moved_at: the last of them. idle_since: since when nothing has moved (the look back's begin at the latest),
+    told by `by`; None = it moves, is in a phase, or nobody knows. signs: (signal, in words). level: steps a minute or
+    tensor activity (level_of `steps`, `activity`), None = not known. straggler: the one node that stands out."""
 
     run: str
     age: int
@@ -442,9 +442,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What is known of how a run gets on. attempt: for which `moved`, `idle_since` and `slow_since` are true. moved: the
-    signals that have moved in it. usual: the learnt level, of what level_of says; learnt: when. pause: the longest
-    standstill (s) that it got out of by itself. counts_from: what stood still before that is explained."""
+    """What is known of how a run gets on. attempt: for which `moved`, `idle_since` and `slow_since` are true. moved:
+    the signals that have moved in it. usual: the learnt level, of what level_of says; learnt: when. pause: the longest
+    standstill (s) that it got out of by itself. counts_from: what stood still before that is explained. excused: by
+    what, while it is."""
 
     attempt: str
     moved: tuple[str, ...] = ()

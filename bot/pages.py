@@ -145,7 +145,7 @@ def _annotations(incident: Incident, state: State, paging: Paging) -> dict[str, 
     about = WANTS[incident.kind][1]
     summary = f"{incident.subject.removeprefix('node:')}: {reasons[0] if reasons else about}"
     runs = [session.name for key in incident.hurt if (session := state.find(Session, key))]
-    lines = [about[0].upper() + about[1:], *reasons, incident.note]
+    lines = [about[0].upper() + about[1:], *reasons, *incident.said]
     lines += [f"runs hurt: {', '.join(runs)}" if runs else ""]
     lines += ["acknowledged" if incident.acked_by else "", f"xidbot why {incident.id} tells more"]
     told = {"summary": summary, "description": "; ".join(filter(None, lines)), "link": paging.link}

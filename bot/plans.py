@@ -96,7 +96,7 @@ def _action(s: Setting, step: str, target: str, *, why: str, review: int | None 
 
 def _short_why(incident: Incident) -> str:
     hard = [r.text or r.signal for r in incident.reasons if r.hard]
-    return (hard or [incident.note or incident.kind])[0]
+    return (hard or incident.said or (incident.kind,))[0]
 
 
 # -- proposing ------------------------------------------------------------------------------------
@@ -132,6 +132,9 @@ def match(incident: Incident, policy: Policy) -> Playbook | None:
 def _needs_plan(draft: Draft, recovery: Recovery, session: Session, state: SessionState, policy: Policy) -> bool:
     if state in ("starting", "ended") or session.latest is None:
         return False
+    incident = draft.state.get(Incident, recovery.tag)
+    if incident.kind == "session_hung" and incident.quiet_since is not None and session.latest.alive:
+        return False  # it moves again: watched until that is certain
     if any(p.session == session.key and p.status in ("proposed", "approved") for p in draft.state.all(Plan)):
         return False
     if any(a.session == session.key and a.end is None for a in draft.state.all(Action)):
@@ -269,6 +272,9 @@ def _outgrown(draft: Draft, plan: Plan, seen: Observation, policy: Policy) -> bo
     playbook, state = match(incident, policy), session_state(session, draft.state, seen.now, policy)
     if recovery is None or playbook is None or seen.cluster is None or state in ("starting", "ended"):
         return False
+    most = mode_of(playbook, plan.actions, state, _rule(session, seen.cluster, policy), policy)
+    if MODES.index(most) <= MODES.index(plan.mode):
+        return False  # guards only lower it
     setting = Setting(incident, recovery, session, seen.cluster, draft.at, policy, plan.id)
     mode = _mode_now(draft, setting, playbook, plan.actions, state)[0]
     return MODES.index(mode) > MODES.index(plan.mode)

@@ -59,8 +59,9 @@ def _failed_attempt(session: Session, incident: Incident) -> Attempt | None:
 
 
 def _stopped(incident: Incident, failed: Attempt, at: int) -> int:
-    """Earliest of hard evidence and attempt end."""
-    evidence = [r.since for r in incident.reasons if r.hard and r.since is not None]
+    """Earliest of hard evidence, the onset of a hang and attempt end."""
+    telling = [r for r in incident.reasons if r.hard or incident.kind == "session_hung"]
+    evidence = [r.since for r in telling if r.since is not None]
     ends = [failed.end] if failed.end is not None and failed.state in ENDED else []
     return min([*evidence, *ends, at])
 

@@ -81,6 +81,11 @@ class ReplayObserver:
         stored = self.storage is not None and self.storage.strikes(at, self.policy.numbers.time.step)
         return bool(rows.strikes[number]) or stored or self._rerun(now) or any(nodes[n] not in told for n in stands)
 
+    def jobs_at(self, now: int) -> dict[str, str]:
+        """Session as the recording names it → its newest job."""
+        begun = sorted((run for run in self.runs if run.start <= now), key=lambda run: run.start)
+        return {run.session: run.job for run in begun}
+
     # -- metrics -------------------------------------------------------------------------------------------------------
 
     def _scored(self, at: int) -> Rows:
@@ -172,10 +177,8 @@ class ReplayObserver:
 
 
 def spans(runs: Sequence[Run]) -> list[Span]:
-    """Runs as the storage watch wants them, under the keys that their sessions get when they are decided upon."""
-    first = {run.session: run for run in sorted(runs, key=lambda run: run.start, reverse=True)}
-    keys = {name: f"{CLUSTER}/{run.job}@{run.start}" for name, run in first.items()}
-    return [Span(keys[run.session], run.nodes, run.start, run.end) for run in runs if run.nodes]
+    """Runs as the storage watch wants them, by the recording's names of their sessions."""
+    return [Span(run.session, run.nodes, run.start, run.end) for run in runs if run.nodes]
 
 
 def _most(counts: NDArray[np.float64]) -> float:

@@ -73,7 +73,7 @@ def rule_for(job: Job, policy: Policy) -> SessionRule | None:
 
 def matches(match: Match, job: Job) -> bool:
     """Every given glob matches; a rule without any matches nothing (an empty list is nobody)."""
-    given = {name: glob for name, glob in match.model_dump().items() if glob is not None}
+    given = {name: glob for name, glob in match if glob is not None}
     return bool(given) and all(fnmatchcase(str(getattr(job, name)), glob) for name, glob in given.items())
 
 
@@ -246,7 +246,13 @@ def session_state(session: Session, state: State, now: int, policy: Policy) -> S
         return "starting"
     if not latest.alive:
         return "dead" if is_dead(session, now, policy) else "starting"
-    return "degraded" if faulty_nodes(state) & set(latest.nodes) else "running"
+    return "degraded" if faulty_nodes(state) & set(latest.nodes) or _held_up(session, state) else "running"
+
+
+def _held_up(session: Session, state: State) -> bool:
+    """It hangs, or is slow."""
+    mine = (i for i in state.open_incidents() if i.kind in ("session_hung", "session_slow") and i.quiet_since is None)
+    return any(session.key in i.hurt for i in mine)
 
 
 def faulty_nodes(state: State) -> set[str]:

@@ -6,12 +6,13 @@ fail by themselves within minutes.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from bot.model import NodeScore, Reading
 from bot.policy import Policy
+from bot.signals.score import look_back
 
 STRIKING = 0.30  # evidence that counts here, whether or not it would open an incident by itself
 
@@ -33,12 +34,15 @@ class Storm:
         return f"{who}: suspect telemetry, a rollout or a shared part"
 
 
-def storms(scores: Mapping[str, NodeScore], at: int, policy: Policy) -> dict[str, Storm]:
-    """Category → storm, where enough nodes began to show it within `storm_within` of each other."""
+def storms(scores: Mapping[str, NodeScore], at: int, policy: Policy, blowing: Collection[str] = ()) -> dict[str, Storm]:
+    """Category → storm, where enough nodes began to show it within `storm_within` of each other. blowing: categories
+    whose storm is already told; what has stood for long is still of it, and begins no other."""
     numbers = policy.numbers.incidents
+    seen_since = at - policy.numbers.time.lag - look_back(policy)
     found = {}
     for category, readings in _by_category(scores.values(), policy).items():
-        struck = _together(readings, numbers.storm_within)
+        fresh = readings if category in blowing else [r for r in readings if (r.since or 0) > seen_since]
+        struck = _together(fresh, numbers.storm_within)
         nodes = frozenset(reading.node for reading in struck)
         compared = all(policy.signals[reading.signal].evidence.kind == "peers" for reading in struck)
         enough = numbers.storm_peers if compared else max(numbers.storm_nodes, numbers.storm_share * len(scores))
@@ -58,13 +62,16 @@ def _by_category(scores: Iterable[NodeScore], policy: Policy) -> Mapping[str, li
 
 
 def _together(readings: Iterable[Reading], within: int) -> list[Reading]:
-    """The largest set that began within this time of each other; of equal ones the latest."""
+    """Those that began within this time of each other, where that are the most nodes; of equal ones the latest."""
     ordered = sorted(readings, key=lambda reading: (reading.since or 0, reading.node))
     best: list[Reading] = []
-    first = 0
-    for last in range(len(ordered)):
-        while (ordered[last].since or 0) - (ordered[first].since or 0) > within:
+    most, first = 0, 0
+    nodes: Counter[str] = Counter()
+    for last, reading in enumerate(ordered):
+        nodes[reading.node] += 1
+        while (reading.since or 0) - (ordered[first].since or 0) > within:
+            nodes -= Counter([ordered[first].node])
             first += 1
-        if last - first + 1 >= len(best):
-            best = ordered[first : last + 1]
+        if len(nodes) >= most:
+            most, best = len(nodes), ordered[first : last + 1]
     return best

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bot.decide import decide
 from bot.digest import due_events
 from bot.events import Event, RequestAnswered
+from bot.garbage import uncollected
 from bot.model import Answer, Observation, Request
 from bot.policy import Policy
 from bot.ports import Observer
@@ -41,8 +42,9 @@ class Watcher:
 def tick(watcher: Watcher, now: int) -> Observation:
     """One round. Raises StoreError (LeaseHeld when another bot writes); sources that fail are part of what is seen."""
     watcher.store.take_lease()
-    seen = watcher.observer.observe(now)
-    watcher.store.append(decide(watcher.store.state(), seen, watcher.policy))
+    with uncollected():
+        seen = watcher.observer.observe(now)
+        watcher.store.append(decide(watcher.store.state(), seen, watcher.policy))
     watcher.store.append(due_events(watcher.store, now, watcher.tz))
     for request in watcher.store.inbox():
         _answer(watcher, request, seen, now)

@@ -214,8 +214,10 @@ def _signal(t: Topic) -> Stage:
 def _evidence(t: Topic, incident: Incident) -> str:
     first = next(iter(sorted(incident.reasons, key=lambda r: -r.evidence)), None)
     if first is None:
-        return f"{incident.subject}: {incident.note or incident.kind}, incident {incident.id}, {t.at(incident.opened)}"
-    strength = "hard" if first.hard else f"soft, evidence {first.evidence:.2f}"
+        said = incident.said[0] if incident.said else incident.kind
+        return f"{incident.subject}: {said}, incident {incident.id}, {t.at(incident.opened)}"
+    soft = f"soft, evidence {first.evidence:.2f}" if first.evidence else "its nodes together"
+    strength = "hard" if first.hard else soft
     since = t.at(first.since or incident.opened)
     return f"{first.node} {first.text or first.signal} ({first.signal}, {strength}) {since}, incident {incident.id}"
 
@@ -230,7 +232,22 @@ def _quiet(t: Topic) -> str:
         needs = f"a precursor needs {line.open_at:g} for {line.open_after // 60} min"
         return f"{top.signal} on {top.node} is bad, evidence {top.evidence:.2f}; {needs}"
     blind = f"; unknown: {', '.join(unknown[:3])}{' and more' if len(unknown) > 3 else ''}" if unknown else ""
-    return f"nothing bad on {', '.join(t.nodes) if len(t.nodes) < 4 else f'its {len(t.nodes)} nodes'}{blind}"
+    return f"nothing bad on {', '.join(t.nodes) if len(t.nodes) < 4 else f'its {len(t.nodes)} nodes'}{_pace(t)}{blind}"
+
+
+def _pace(t: Topic) -> str:
+    """What is known of how the run gets on, while no incident tells it."""
+    pace = t.session.pace if t.session and not t.node else None
+    if pace is None:
+        return ""
+    if pace.excused:
+        return f"; it may stand still ({pace.excused})"
+    if pace.idle_since is not None:
+        patience = t.policy.numbers.progress.hung_after // 60
+        return f"; nothing moves since {t.at(pace.idle_since)}, a hang from {patience} min"
+    if pace.slow_since is not None:
+        return f"; slower than usual since {t.at(pace.slow_since)}"
+    return "; it moves" if pace.moved else "; it was not seen to move yet"
 
 
 # -- decision -------------------------------------------------------------------------------------

@@ -65,6 +65,14 @@ COMMANDS: tuple[Command, ...] = (
         "commands.why:why",
     ),
     Command(
+        "checkpoints",
+        "viewer",
+        "checkpoints SESSION",
+        "checkpoints session-123",
+        "A run's last saves: when, how large, how long, whether whole, by whose word; with a chart.",
+        "commands.checkpoints:checkpoints",
+    ),
+    Command(
         "approve",
         "operator",
         "approve INCIDENT|PLAN",

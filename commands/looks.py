@@ -35,7 +35,9 @@ def _whole(incident: Incident, state: State) -> list[str]:
     lines += [
         f"• {r.text or r.signal} (evidence {r.evidence:.2f}{', hard' if r.hard else ''})" for r in incident.reasons
     ]
-    lines += [f"• {incident.note}"] if incident.note else []
+    lines += [f"• {said}" for said in incident.said]
+    log = "\n".join(incident.log[-6:]).replace("`", "\u02cb")
+    lines += [f"```\n{log}\n```"] if log else []
     for recovery in (r for r in state.all(Recovery) if r.tag == incident.tag):
         session = state.get(Session, recovery.session)
         lines.append(f"• {session.name}: {recovery.outcome or 'open'}, {len(recovery.chain)} attempts since")

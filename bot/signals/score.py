@@ -91,9 +91,12 @@ def score(window: Window, policy: Policy) -> Scores:
 
 
 def look_back(policy: Policy) -> int:
-    """Seconds, a multiple of the step: the window, longer where a site's persistence is."""
-    longest = max([policy.numbers.time.window, *(s.persistence + s.evidence.lasts for s in policy.signals.values())])
-    return -(-longest // policy.numbers.time.step) * policy.numbers.time.step
+    """Seconds, a multiple of the step: the window, longer where a site's signal needs more to persist and then to stand
+    until it opens something."""
+    step, stands = policy.numbers.time.step, policy.numbers.score.open_after
+    asked = [signal for signal in policy.signals.values() if signal.query]
+    longest = [s.persistence + s.evidence.lasts + (stands if s.evidence.strength else 0) for s in asked]
+    return -(-max([policy.numbers.time.window, *longest]) // step) * step
 
 
 # -- from values to evidence: each class is a measure that is bad at `at` and above ------------------------------------

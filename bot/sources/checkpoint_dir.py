@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bot.errors import SourceError
-from bot.model import Checkpoint, Job
+from bot.model import Checkpoint, Job, JobSave, KnownSave
 from bot.policy import Policy
 from bot.sources.paths import SessionName, places
 from bot.sources.reader import SOURCE, Reader, mounts, storage_of
@@ -70,12 +70,20 @@ class DirectoryCheckpoints:
     places: Callable[[], Mapping[str, DirectoryPlace]]
     mounts: Callable[[], Sequence[str]] = mounts
     problem: str = ""  # what could not be read last time
+    _told: tuple[JobSave, ...] = ()
     _seen: dict[tuple[str, str, int], int] = field(default_factory=dict)
 
     def checkpoints(self, at: int, jobs: Mapping[str, Sequence[str]]) -> Sequence[Checkpoint]:
         """Raises SourceError when no storage answered; where some did, `problem` tells of the others."""
-        newest = [found[-1] for found in self.saves(at, jobs).values() if found]
+        self._told = ()
+        all_saves = self.saves(at, jobs)
+        self._told = tuple(JobSave(s.job, _known(s)) for found in all_saves.values() for s in found)
+        newest = [found[-1] for found in all_saves.values() if found]
         return [Checkpoint(s.job, s.step, s.started, s.completed) for s in newest]
+
+    def told(self) -> Sequence[JobSave]:
+        """All that still show."""
+        return self._told
 
     def saves(self, at: int, jobs: Iterable[str]) -> dict[str, list[Save]]:
         """Job id → completed saves that still show, in the order of their completion."""
@@ -112,6 +120,10 @@ class DirectoryCheckpoints:
         seen = self._seen.setdefault((save.job, save.path, save.completed), at)
         ahead = save.completed - seen
         return replace(save, completed=seen, started=save.started - ahead if save.started is not None else None)
+
+
+def _known(s: Save) -> KnownSave:
+    return KnownSave(s.started, s.completed, s.step, s.bytes, completed=True, sources=("directory",))
 
 
 def _by_storage(wanted: Mapping[str, DirectoryPlace], table: Sequence[str]) -> dict[str, list[str]]:

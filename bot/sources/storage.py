@@ -99,6 +99,8 @@ class PrometheusStorage:
     def look(self, at: int, spans: Sequence[Span], nodes: Collection[str]) -> tuple[StorageView, ...]:
         """Raises SourceError; what was read before that is kept, and the next look goes on from there."""
         at = at // self.numbers.step * self.numbers.step
+        if self._watch is None and not spans:
+            return ()  # a new site's runs are known after the first look: what was before must be read with them
         watch, start = self._going_on(at)
         if start <= at and not self._measured(at):
             self._watch = None

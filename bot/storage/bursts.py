@@ -222,7 +222,9 @@ class Course:
         if c.bytes < self.numbers.done * usual.bytes:
             return True
         each = c.sums[side.names[0]]
-        half = np.median(each[each > WRITES_TOO * each.max(initial=0)])
+        if not each.any():
+            return False
+        half = np.median(each[each > WRITES_TOO * each.max()])
         behind = (each > 0) & (each < self.numbers.done * half)
         return bool((behind & (self._pressure(lane, side, i) >= self.numbers.pressing)).any())
 

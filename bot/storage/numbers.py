@@ -50,6 +50,7 @@ class StorageNumbers(Strict):
     verdict_for: Duration
     queue_share: Share
     slot_use: Share
+    backlog_full: Share
     rtt_high: Times
     node_rtt: Times
     node_retransmits: Share

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bot.model import StoragePoint
 from bot.storage.flows import Flows
@@ -29,19 +30,21 @@ class Trace:
     def add(self, flows: Flows, wait: Wait | None, row: int) -> None:
         at = int(flows.times[row])
         self._rows.append((at, flows, wait, row))
-        while self._rows[0][0] <= at - BACK:
+        while self._rows[0][0] < at - BACK - MINUTE:
             self._rows.popleft()
 
-    def of(self, export: str, mount: int) -> tuple[StoragePoint, ...]:
-        """Oldest first; minutes without a sample are left out."""
+    def of(self, export: str, mount: int, columns: NDArray[np.intp]) -> tuple[StoragePoint, ...]:
+        """What these nodes do on it, oldest first; minutes without a sample are left out."""
         first, last = self._rows[0][0] // MINUTE, self._rows[-1][0] // MINUTE
         self._whole = {key: point for key, point in self._whole.items() if key[1] >= first}
         points = []
         for minute, rows in self._minutes():
+            if minute * MINUTE < self._rows[-1][0] - BACK:
+                continue  # only its end is kept
             point = self._whole.get((export, minute))
             if point is None:
-                point = _point(minute * MINUTE, rows, mount)
-                if first < minute < last:
+                point = _point(minute * MINUTE, rows, mount, columns)
+                if minute < last:
                     self._whole[export, minute] = point
             points.append(point)
         return tuple(p for p in points if p.rate is not None)
@@ -53,13 +56,18 @@ class Trace:
         yield from found.items()
 
 
-def _point(at: int, rows: Sequence[Row], mount: int) -> StoragePoint:
+def _point(at: int, rows: Sequence[Row], mount: int, columns: NDArray[np.intp]) -> StoragePoint:
     """Of the nodes with a sample in that minute; the others are taken to do as much."""
-    seconds = _total(rows, lambda f, r: np.nan_to_num(np.where(f.fresh[r], f.elapsed[r], 0.0)))
+    columns = columns[columns < len(rows[-1][1].nodes)]  # some came later
+    if mount >= len(rows[-1][1].exports):
+        return StoragePoint(at)
+    seconds = _total(rows, lambda f, r: np.nan_to_num(np.where(f.fresh[r], f.elapsed[r], 0.0)))[columns]
     known = seconds > 0
     if not known.any():
         return StoragePoint(at)
-    sums = {name: _sum(rows, mount, (f"write{name}", f"read{name}")) for name in ("", "_rtt", "_queue", "_wait")}
+    sums = {
+        name: _sum(rows, mount, (f"write{name}", f"read{name}"))[columns] for name in ("", "_rtt", "_queue", "_wait")
+    }
     rate = float((sums[""][known] / seconds[known]).sum()) * len(seconds) / int(known.sum())
     whole = sums["_wait"].sum() or sums["_queue"].sum() + sums["_rtt"].sum()
     queued = "write_queue" in rows[-1][1].sums and whole > 0
@@ -67,25 +75,23 @@ def _point(at: int, rows: Sequence[Row], mount: int) -> StoragePoint:
         at,
         round(rate),
         round(min(1.0, float(sums["_queue"].sum() / whole)), 3) if queued else None,
-        _in_flight(rows, mount, sums["_rtt"], seconds),
+        _in_flight(rows, mount, columns, sums["_rtt"] / np.maximum(seconds, 1)),
     )
 
 
-def _in_flight(rows: Sequence[Row], mount: int, rtt: Floats, seconds: Floats) -> float | None:
-    """Of a node that is busy: by Little's law what was answered; what is not answered counts as it waits."""
+def _in_flight(rows: Sequence[Row], mount: int, columns: NDArray[np.intp], answered: Floats) -> float | None:
+    """Of a node that is busy, by Little's law; where nothing is answered, what waits."""
     _, flows, wait, row = rows[-1]
     if "write_rtt" not in flows.sums and wait is None:
         return None
-    busy = (rtt > 0) & (seconds > 0)
-    answered = float(np.median(rtt[busy] / seconds[busy])) if busy.any() else 0.0
-    pending = wait.pending[row][:, mount] if wait else np.zeros(0)
-    stuck = pending[pending >= 1] if not busy.any() else np.zeros(0)
-    return round(float(np.median(stuck)) if len(stuck) else answered, 1)
+    waits = wait.pending[row][columns, mount] if wait else np.zeros(0)
+    busy = answered[answered > 0] if (answered > 0).any() else waits[waits >= 1]
+    return round(float(np.median(busy)), 1) if len(busy) else 0.0
 
 
 def _sum(rows: Sequence[Row], mount: int, names: Sequence[str]) -> Floats:
     def of(flows: Flows, row: int) -> Floats:
-        found = [flows.sums[name][row][:, mount] for name in names if name in flows.sums]
+        found = [flows.sums[name][row][:, mount] for name in names if name in flows.sums and mount < len(flows.exports)]
         return np.asarray(sum(found)) if found else np.zeros(len(flows.nodes))
 
     return _total(rows, of)

@@ -154,10 +154,17 @@ class Judge:
             return "unknown", ""
         if found.rtt >= n.rtt_high * found.rtt_usual:
             return "server", ""
-        full = found.slots and found.in_flight is not None and found.in_flight >= n.slot_use * found.slots
-        if full and found.queue_share is not None and found.queue_share >= n.queue_share:
+        if self._slots_full(found) and found.queue_share is not None and found.queue_share >= n.queue_share:
             return "client_slots", ""
         return "unknown", ""
+
+    def _slots_full(self, found: Measures) -> bool:
+        """By what is in flight, or by what waits for a slot: writes in bursts fill the table only at times, and
+        the mean in flight hides it; nothing waits in the backlog unless the table is full."""
+        if not found.slots:
+            return False  # RDMA tells none: nobody knows
+        in_flight, backlog = found.in_flight or 0, found.backlog or 0
+        return in_flight >= self.numbers.slot_use * found.slots or backlog >= self.numbers.backlog_full * found.slots
 
     def _bad_path(self, case: Case) -> str:
         """One node (or very few) whose requests take far longer, or get lost, and that is behind the others."""

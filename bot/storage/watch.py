@@ -156,16 +156,19 @@ class StorageWatch:
         if not stalled:
             self._open.pop(export, None)
             known = any(tracker.known for tracker, _ in running)
-            return StorageView(export, tuple(shown), None, known, self._shown_trace(export, at))
+            return StorageView(export, tuple(shown), None, known, self._lately(export, running, at))
         self._stalled_at[export] = at
-        return StorageView(export, tuple(shown), self._stall(export, stalled, at), True, self._shown_trace(export, at))
+        stall = self._stall(export, stalled, at)
+        return StorageView(export, tuple(shown), stall, True, self._lately(export, running, at))
 
-    def _shown_trace(self, export: str, at: int) -> tuple[StoragePoint, ...]:
-        """While it is of interest: rows are kept by the thousand."""
+    def _lately(self, export: str, running: Sequence[tuple[Tracker, Lane]], at: int) -> tuple[StoragePoint, ...]:
+        """Only while it is of interest: a replay keeps rows by the thousand."""
         since = self._stalled_at.get(export)
         if since is None or at - since > self.numbers.judged_over:
             return ()
-        return self._trace.of(export, self._maker.exports.index(export))
+        nodes = dict.fromkeys(n for _, cut in running for n in cut.nodes)
+        columns = np.array([self._maker.nodes.index(n) for n in nodes], dtype=np.intp)
+        return self._trace.of(export, self._maker.exports.index(export), columns)
 
     def _stall(self, export: str, stalled: Sequence[tuple[Tracker, Lane]], at: int) -> Stall:
         rules: list[StallRule] = [t.rule for t, _ in stalled if t.rule is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,21 @@ import pytest
 from bot.compose_digest import digest_card
 from bot.digest import digest
 from bot.digest_records import Records
-from bot.model import ChainClass, Hold, Incident, Kind, Link, Origin, Recovery, Session
+from bot.model import (
+    Attempt,
+    ChainClass,
+    Hold,
+    Incident,
+    Kind,
+    KnownSave,
+    Link,
+    Measures,
+    Origin,
+    Recovery,
+    Session,
+    Stall,
+    Verdict,
+)
 from bot.weeks import week_of
 from templates.blocks import card_blocks, fallback, plain
 from templates.validate import validate
@@ -100,7 +115,17 @@ def storage() -> Records:
     log = Log()
     log.end(log.stop(5, "/data", "checkpoint_stall"), "assisted", minutes=300)
     log.end(log.stop(30, "node-17"), "automated", minutes=40)
-    return log.records()
+    log.incidents += [stall(50, 40, "server", None), stall(51, 60, "client_slots", 0.03), stall(52, 70, "server", 0.91)]
+    saves = tuple(("123", KnownSave(WEEK.start + i * HOUR, WEEK.start + i * HOUR + 90 + 10 * i)) for i in range(20))
+    runs = {key: replace(run, attempts=(Attempt(f"{key}", 0, "RUNNING", (), WEEK.start),)) for key, run in RUNS.items()}
+    return replace(log.records(), saves=saves, runs=runs)
+
+
+def stall(number: int, hour: int, verdict: Verdict, link: float | None) -> Incident:
+    """900 s beyond the usual for one run."""
+    at = WEEK.start + hour * HOUR
+    told = Stall("nas:/ckpt", "slow_save", verdict, at, measures=Measures(link_use=link), beyond=(("123", 900),))
+    return Incident(number, 1, "checkpoint_stall", "nas:/ckpt", at, stall=told)
 
 
 def quiet() -> Records:

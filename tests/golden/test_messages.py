@@ -33,7 +33,7 @@ class Pace:
     """The world's eyes, and how its run gets on, set by hand."""
 
     def __init__(self, w: World) -> None:
-        self.w, self.eyes = w, w.eyes.eyes if isinstance(w.eyes, Pace) else w.eyes
+        self.w, self.eyes = w, w.eyes
         self.notes: tuple[JobNote, ...] = ()
         self.seen = Progress("123#0", age=7200)
         w.eyes = self  # type: ignore[assignment]
@@ -45,7 +45,8 @@ class Pace:
 
     def work(self, minutes: float, level: float = 0.4, **facts: str) -> None:
         moves = ("fabric_bytes", "tensor_busiest")
-        self.seen = Progress("123#0", 7200, measured=True, moves=moves, level=level, level_of="activity", **facts)
+        working = Progress("123#0", 7200, measured=True, moves=moves, level=level, level_of="activity")
+        self.seen = replace(working, **facts)  # type: ignore[arg-type]
         self.w.run(minutes=minutes)
 
     def hang(self, minutes: float) -> None:
@@ -197,8 +198,7 @@ def slow(w: World) -> None:
 
 def failed_with_log(w: World) -> None:
     failed(w)
-    w.eyes = Pace(w)  # type: ignore[assignment]
-    w.eyes.notes = (JobNote("123", w.now, LOG, node="node-03", rank=17, kind="nccl_timeout"),)
+    Pace(w).notes = (JobNote("123", w.now, LOG, node="node-03", rank=17, kind="nccl_timeout"),)
     w.run(seconds=15)
 
 

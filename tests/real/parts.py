@@ -9,7 +9,8 @@ from pathlib import Path
 
 PROGRAMS = (
     "slurmctld", "slurmd", "slurmdbd", "sbatch", "munged", "mariadbd", "mariadb-install-db", "prometheus",
-    "prometheus-alertmanager", "amtool", "sudo", "setpriv", "unshare", "ss",
+    "prometheus-alertmanager", "prometheus-node-exporter", "amtool", "victoria-metrics", "sudo", "setpriv", "unshare",
+    "ss",
 )  # fmt: skip
 ACCOUNTS = ("xidbot", "xidbot-gate", "trainer")
 NPM = Path(__file__).parent / "npm/node_modules/local-slack-linux-x64/bin/local-slack"

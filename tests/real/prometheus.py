@@ -4,6 +4,7 @@ import json
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,17 @@ from tests.real.supervise import Process, eventually, free_port
 
 class Prometheus:
     """Jobs dcgm and node with one target per node, job trainer. As in the field `instance` tells node:port;
-    `label_nodes` adds the label `node`, else only dcgm's Hostname names the node."""
+    `label_nodes` adds the label `node`, else only dcgm's Hostname names the node. more: other scrape jobs."""
 
-    def __init__(self, root: Path, exporter: Exporter, scrape: str = "1s", label_nodes: bool = False) -> None:
-        self.root, self.exporter = root, exporter
+    def __init__(
+        self,
+        root: Path,
+        exporter: Exporter,
+        scrape: str = "1s",
+        label_nodes: bool = False,
+        more: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        self.root, self.exporter, self._more = root, exporter, more
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.root.mkdir(parents=True, exist_ok=True)
@@ -35,7 +43,7 @@ class Prometheus:
             "static_configs": [{"targets": [self.exporter.address]}],
         }
         timing = {"scrape_interval": scrape, "scrape_timeout": scrape}
-        return {"global": timing, "scrape_configs": [*jobs, trainer]}
+        return {"global": timing, "scrape_configs": [*jobs, trainer, *self._more]}
 
     def _targets(self, job: str, port: int, label_nodes: bool) -> list[dict[str, Any]]:
         return [

@@ -19,6 +19,7 @@ from bot import policy as policies
 from bot.act import Actor, act
 from bot.model import (
     Answer,
+    AppXid,
     Checkpoint,
     Incident,
     Mode,
@@ -86,6 +87,7 @@ class Eyes:
     scheduler: SimulatedScheduler
     readings: dict[tuple[str, str], Reading] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
+    app_xids: list[AppXid] = field(default_factory=list)
     metrics_problem: str = ""
 
     def observe(self, now: int) -> Observation:
@@ -98,7 +100,8 @@ class Eyes:
         if self.metrics_problem:
             return Observation(now, now, cluster, None, (), tuple(self.checkpoints), sources)
         readings = tuple(self._readings(now))
-        return Observation(now, now, cluster, self._scores(readings), readings, tuple(self.checkpoints), sources)
+        scores, saves = self._scores(readings), tuple(self.checkpoints)
+        return Observation(now, now, cluster, scores, readings, saves, sources, app_xids=tuple(self.app_xids))
 
     def _readings(self, now: int) -> Iterator[Reading]:
         for name in self.scheduler.nodes:

@@ -179,7 +179,7 @@ def test_used_counts_gpus(world: SimulatedScheduler) -> None:
 
 
 def test_exporters_without_a_job_label_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PrometheusSource, "instant", lambda self, query: [({}, None), ({"job": "b"}, None)])
+    monkeypatch.setattr(PrometheusSource, "instant", lambda self, query, at=None: [({}, None), ({"job": "b"}, None)])
     assert exporters(PrometheusSource.__new__(PrometheusSource)) == ["b"]
 
 

@@ -49,3 +49,23 @@ def test_the_readme_names_no_key_that_the_site_file_does_not_have() -> None:
     located = parse(smallest, "README.md")
     assert isinstance(located, Located)
     assert validate(Config, located).site.write_mode == "observe"
+    for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL):
+        more = parse(block, "README.md")
+        keys = set(more.data) & set(Config.model_fields)
+        assert keys, block
+        whole = {**located.data, **more.data, "site": {**located.data["site"], **more.data.get("site", {})}}
+        validate(Config, Located("README.md", whole, more.lines))
+
+
+def test_a_signal_of_the_readme_is_one(tmp_path: Path) -> None:
+    import re
+
+    from bot.site import read_site
+
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (smallest,) = [b for b in blocks if "\nprometheus:" in b]
+    (logs,) = [b for b in blocks if "\nsignals:" in b]
+    (tmp_path / "xidbot.yaml").write_text(smallest.split("sessions:")[0] + logs)
+    site = read_site(tmp_path / "xidbot.yaml")
+    assert site.policy.signals["our_score"].provenance == "claimed" and site.policy.signals["sm_clock"].weight == 0
+    assert site.config.logs.kernel_log.syslog and site.config.alertmanager and site.config.http

@@ -16,6 +16,7 @@ from bot.observe import LiveObserver
 from bot.policy import Policy, Signal
 from bot.ports import Matrix
 from bot.schedulers.simulated import SimulatedScheduler
+from bot.signals.score import look_back
 
 STEP, LAG, WINDOW = 15, 30, 900
 NOW = 1_800_000_007  # not on the grid of the step
@@ -107,8 +108,9 @@ def test_one_look_sees_everything() -> None:
     judged = {name for name, signal in POLICY.signals.items() if signal.evidence.kind != "context"}
     assert sorted(r.signal for r in seen.readings) == sorted([*judged, *judged])
     told_by_logs = {name for name in judged if not POLICY.signals[name].query} - {"health_check"}
-    assert {r.signal for r in seen.readings if r.state == "unknown"} == told_by_logs, "no log is read here"
-    assert {r.state for r in seen.readings if r.signal not in told_by_logs} == {"good"}
+    untold = told_by_logs | {"dcgm_frozen"}
+    assert {r.signal for r in seen.readings if r.state == "unknown"} == untold, "no log is read, nothing runs"
+    assert {r.state for r in seen.readings if r.signal not in untold} == {"good"}
     assert seen.checkpoints == (Checkpoint("9041", 5, None, AT),)
     assert problems(seen) == WELL
     assert eyes.saves.asked == [(AT, {"9041": ("9041", "train")})]
@@ -118,14 +120,29 @@ def test_each_signal_is_asked_once_over_the_window() -> None:
     eyes = Eyes()
     eyes.look()
     with_query = [name for name, signal in POLICY.signals.items() if signal.query]
-    assert sorted(eyes.metrics.asked) == sorted((name, AT - WINDOW, AT, STEP) for name in with_query)
+    present = [asked for asked in eyes.metrics.asked if asked[3] == STEP]
+    assert sorted(present) == sorted((name, AT - WINDOW, AT, STEP) for name in with_query)
+
+
+def test_the_past_of_a_run_is_asked_in_coarser_steps_and_only_when_they_move_on() -> None:
+    eyes, time = Eyes(), POLICY.numbers.time
+    compared = {s.id for s in POLICY.signals.values() if s.evidence.own_past}
+    for now in (NOW, NOW + STEP, NOW + time.past_step):
+        eyes.look(now)
+    past = [asked for asked in eyes.metrics.asked if asked[3] == time.past_step]
+    assert {name for name, *_ in past} == compared and len(past) == 2 * len(compared)
+    assert {end % time.past_step for _, _, end, _ in past} == {0}
+    assert max(end for _, _, end, _ in past[: len(compared)]) <= AT - time.past_to
 
 
 def test_the_window_reaches_as_far_as_the_longest_persistence() -> None:
     eyes = Eyes(policies.build(policy={"time": {"window": "30s", "step": "7s"}}))
     seen = eyes.look()
-    longest = max(s.persistence + s.evidence.lasts for s in POLICY.signals.values())
-    assert {start for _, start, _, _ in eyes.metrics.asked} == {seen.at - 7 * math.ceil(longest / 7)}
+    stands = POLICY.numbers.score.open_after
+    weighs = [s for s in POLICY.signals.values() if s.query and s.evidence.strength]
+    longest = max(s.persistence + s.evidence.lasts + stands for s in weighs)
+    starts = {start for _, start, _, step in eyes.metrics.asked if step == 7}
+    assert starts == {seen.at - 7 * math.ceil(longest / 7)} == {seen.at - look_back(eyes.policy)}
     assert seen.at % 7 == 0
 
 
@@ -254,9 +271,9 @@ def test_metrics_of_a_moment_are_fetched_once_the_scheduler_is_asked_anew() -> N
     assert (first.at, first.scores) == (second.at, second.scores)
     assert first.cluster is not None and second.cluster is None
     with_query = sum(bool(signal.query) for signal in POLICY.signals.values())
-    assert len(eyes.metrics.asked) == with_query
+    assert sum(step == STEP for *_, step in eyes.metrics.asked) == with_query
     eyes.look(NOW + STEP)
-    assert len(eyes.metrics.asked) == 2 * with_query
+    assert sum(step == STEP for *_, step in eyes.metrics.asked) == 2 * with_query
 
 
 def test_what_failed_is_fetched_again() -> None:

@@ -218,6 +218,7 @@ SIGNALS: Mapping[str, Made] = {
     "gpu_power": partial(_weakest, "DCGM_FI_DEV_POWER_USAGE", 5000),
     "sm_clock": partial(_weakest, "DCGM_FI_DEV_SM_CLOCK", 10_000),
     "tensor_activity": partial(_least, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 1),
+    "tensor_busiest": partial(_worst, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 0, np.nextafter(1, np.inf)),
     "gpu_utilisation": partial(_least, "DCGM_FI_DEV_GPU_UTIL", 100),
     "interrupts": partial(_rate, "node_intr_total", 3 * MINUTES),
     "runnable": partial(_mean, "node_procs_running", 3 * MINUTES),

@@ -1,0 +1,125 @@
+"""A real NFS server that hangs, and is slow, under a real client: the bot tells both and that they are over, in order."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bot.model import Incident, Stall
+from tests.real import nfs_guest
+from tests.real.exporter import Exporter
+from tests.real.nfs_guest import EXPORT, Guest, NfsServer
+from tests.real.prometheus import Prometheus
+from tests.real.storage_bot import StorageBot
+from tests.real.supervise import eventually
+
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(600)]
+
+SCRAPE = 2  # s; an emulated guest takes half a second to answer
+# A guest without KVM writes some MB/s; the machine may be busy with other tests.
+NUMBERS = {
+    "floor_bytes": 200_000,
+    "gap": "30s",
+    "settle": "6s",
+    "least": "10s",
+    "frozen_for": "5s",
+    "judged_over": "20s",
+    "normal_saves": 1,
+    "regular": 1.0,
+    "overdue": 10.0,
+}
+USUAL = 4  # saves before anything is done to the server
+
+
+@dataclass
+class Lab:
+    server: NfsServer
+    guest: Guest
+    bot: StorageBot
+
+    def until(self, check: str, within: float) -> None:
+        """Rounds of the bot until the newest entry of its story begins so."""
+        end = time.time() + within
+        while not (story := self.bot.story()) or not story[-1][1].startswith(check):
+            assert time.time() < end, f"not {check!r} within {within} s but {story}; guest:\n{self.guest.console()[-1000:]}"
+            self.bot.turn()
+
+    def saves(self, more: int, within: float = 120) -> None:
+        """Rounds of the bot while the guest completes so many saves."""
+        end, goal = time.time() + within, self.guest.saved() + more
+        while self.guest.saved() < goal:
+            assert time.time() < end, f"no {more} saves within {within} s; guest:\n{self.guest.console()[-1000:]}"
+            self.bot.turn()
+
+    def writing(self) -> None:
+        """Waits for the middle of a save."""
+        before = self.guest.saved()
+        eventually(lambda: self.guest.saved() > before, within=60, every=0.2, why="a save ends")
+        eventually(self.server.writes, within=60, every=0.2, why="the next one has begun")
+
+    @property
+    def newest(self) -> Incident:
+        return max(self.bot.incidents(), key=lambda i: (i.id, i.episode))
+
+    @property
+    def stall(self) -> Stall:
+        assert self.newest.stall
+        return self.newest.stall
+
+
+@pytest.fixture
+def lab(real_root: Path) -> Iterator[Lab]:
+    reasons = nfs_guest.missing()
+    if reasons and os.environ.get("XIDBOT_REAL") == "required":
+        pytest.fail("; ".join(reasons))
+    if reasons:
+        pytest.skip("; ".join(reasons))
+    root, start, exporter = real_root / "nfs", int(time.time()), Exporter(1)
+    exporter.nodes = []
+    server = NfsServer(root / "server")
+    guest = Guest(root / "guest", server)
+    job = {"job_name": "guest", "static_configs": [{"targets": [guest.target], "labels": {"instance": "node-01:9100"}}]}
+    prometheus = Prometheus(root / "prometheus", exporter, scrape=f"{SCRAPE}s", more=[job])
+    bot = StorageBot(root / "bot", prometheus.url, {"1": 1}, start, NUMBERS)
+    try:
+        guest.saves(1)
+        yield Lab(server, guest, bot)
+    finally:
+        bot.close()
+        prometheus.stop()
+        guest.stop()
+        server.stop()
+        exporter.stop()
+
+
+def test_a_hang_and_a_slow_server_are_told_and_that_they_are_over(lab: Lab) -> None:
+    lab.saves(USUAL)
+    assert lab.bot.story() == []
+
+    lab.writing()
+    hung = time.time()
+    lab.server.hang()
+    lab.until("opened: hang server", within=90)
+    assert lab.newest.subject == EXPORT
+    assert lab.stall.measures.waiting_nodes == 1
+    answered = time.time()
+    lab.server.answer()
+    lab.until("closed", within=180)
+    assert lab.stall.ended and lab.stall.ended >= answered - SCRAPE
+    assert lab.stall.onset >= hung - SCRAPE
+
+    lab.saves(2)
+    lab.writing()
+    lab.server.slow(sleeps=0.38, works=0.02)
+    lab.until("opened: slow_save", within=180)
+    assert lab.stall.verdict in ("server", "unknown")
+    lab.server.answer()
+    lab.until("closed", within=180)
+
+    kinds = [text.partition(" ")[0] for _, text in lab.bot.story() if not text.startswith("now")]
+    assert kinds == ["opened:", "over", "closed"] * 2
