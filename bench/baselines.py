@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +92,8 @@ def baselines(recording: Recording) -> Mapping[str, Sequence[Alarm]]:
     rules = {"any_xid": ANY_XID, "thresholds": THRESHOLDS}
     seen: dict[str, list[list[Flags]]] = {name: [[] for _ in of] for name, of in rules.items()}
     far: list[Flags] = []
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"), catch_warnings():
+        simplefilter("ignore", RuntimeWarning)  # a median of nothing is unknown
         for view in (View(recording, day * ROWS, ROWS) for day in days):
             for name, of in rules.items():
                 for rule, parts in zip(of, seen[name], strict=True):

@@ -18,7 +18,8 @@ from statistics import median
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
-from bench import fleet
+from bench import backtest, fleet
+from bench.detection import SHORT_DAYS, SHORT_SEEDS, detection
 from bench.history import GPUS, JOB, NODES, prometheus_with_history
 from bench.storage import storage
 
@@ -30,6 +31,7 @@ Timed = Callable[[], Any]
 
 def main() -> None:
     figures = {"import": imports(), "tick": ticks(), "demo": demo(), "storage": stalls()}
+    figures |= {"backtest": replays(), "detection": detected()}
     print(json.dumps(figures))
 
 
@@ -226,6 +228,20 @@ def reading(path: Path) -> Iterator[Any]:
 def stalls() -> dict[str, float]:
     say("scripted NFS counters of 60 clients")
     return storage(say)
+
+
+# -- backtest -------------------------------------------------------------------------------------
+
+
+def replays() -> dict[str, float]:
+    say(f"a backtest of {backtest.DAYS} days of {backtest.NODES} nodes on a real VictoriaMetrics")
+    return backtest.backtest(say)
+
+
+def detected() -> dict[str, Any]:
+    """A short piece; `python -m bench.detection` measures the whole."""
+    say(f"{SHORT_SEEDS} recordings of {SHORT_DAYS} days with known failures")
+    return detection(say, SHORT_SEEDS, SHORT_DAYS)
 
 
 if __name__ == "__main__":

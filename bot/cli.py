@@ -53,8 +53,8 @@ def main(ctx: click.Context, config_path: str | None, db: str | None, verbose: b
 
 
 def _site(ctx: click.Context) -> Site:
-    from bot.site import read_site
     from bot.config import path_of
+    from bot.site import read_site
 
     return read_site(path_of(ctx.obj["config"]))
 

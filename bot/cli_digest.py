@@ -50,8 +50,8 @@ def _zone_and_database(ctx: click.Context) -> tuple[str, Path]:
     """A database named by hand needs no site file; its days are then those of UTC."""
     from pathlib import Path
 
-    from bot.site import read_site
     from bot.config import path_of
+    from bot.site import read_site
 
     given = ctx.obj["config"]
     if ctx.obj["db"] and given is None and not path_of(None).exists():

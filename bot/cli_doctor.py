@@ -23,10 +23,10 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     from pathlib import Path
 
     from bot import doctor as house
-    from bot.site import read_site
     from bot.config import path_of
     from bot.doctor_site import fail, patient
     from bot.errors import ConfigError
+    from bot.site import read_site
 
     try:
         site = read_site(path_of(ctx.obj["config"]))

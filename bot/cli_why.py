@@ -29,8 +29,8 @@ def why(ctx: click.Context, word: str, as_json: bool) -> None:
     from dataclasses import asdict
     from pathlib import Path
 
-    from bot.site import read_site
     from bot.config import path_of
+    from bot.site import read_site
     from bot.why import explain, told
 
     site = read_site(path_of(ctx.obj["config"]))

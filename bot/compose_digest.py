@@ -8,6 +8,7 @@ from datetime import timedelta
 from bot.digest import DAY, LOOK_BACK, Digest
 from bot.digest_storage import StorageWeek
 from bot.outcomes import Chain, Class, Difference, Figures, Interval
+from bot.save_table import seconds
 from templates import duration, node_list, render
 from templates.blocks import Card
 
@@ -221,7 +222,7 @@ MOST_NAMED = 3
 
 
 def storage_line(s: StorageWeek) -> str:
-    """`412 saves, median 2 min, p90 4 min; stalls: server 1, up to 120 idle GPU-hours; links 3 % used in them.`"""
+    """`412 saves, median 2:10 min, p90 4:05 min; stalls: server 1, up to 12 idle GPU-hours; links 3 % used in them.`"""
     if not s.saves and not s.stalls:
         return "not measured."
     parts = [_saves(s), _stalls(s)]
@@ -240,7 +241,7 @@ def _saves(s: StorageWeek) -> str:
         return "saves not measured"
     if s.median is None or s.p90 is None:
         return f"{s.saves} saves, durations not measured"
-    return f"{s.saves} saves, median {duration(s.median)}, p90 {duration(s.p90)}"
+    return f"{s.saves} saves, median {seconds(s.median)}, p90 {seconds(s.p90)}"
 
 
 def _stalls(s: StorageWeek) -> str:

@@ -83,8 +83,8 @@ class CheckpointSeen(Event):
 
 @dataclass(frozen=True, slots=True)
 class SaveSeen(Event):
-    """A save became known, or known better. gone: numbers of others that turned out to be the same one. kept: how many of
-    the run's newest saves its history holds from now on."""
+    """A save became known, or known better. gone: numbers of others that turned out to be the same one. kept: how many
+    of the run's newest saves its history holds from now on."""
 
     session: str
     save: KnownSave

@@ -178,8 +178,8 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that a log or another tool tells of a node: the signal's value from `at` to `until`, by the teller's own
-    clock. text: in words, with the GPU where it is told. known: the host is a node of the scheduler."""
+    """Something that a log or another tool tells of a node: the signal's value from `at` to `until`, by the teller's
+    own clock. text: in words, with the GPU where it is told. known: the host is a node of the scheduler."""
 
     at: int
     node: str
@@ -278,8 +278,8 @@ SaveSource = Literal["trainer", "pushed", "directory", "counters"]
 @dataclass(frozen=True, slots=True)
 class KnownSave:
     """A save of a run with all that is known of it. ended: when it was completed; where only counters tell, when its
-    writes ended. completed: somebody told that it is whole. slow: it stalled. sources: who told, the best first. number:
-    its own within the run, 0 = none yet. seen: when it was first told. None = not told."""
+    writes ended. completed: somebody told that it is whole. slow: it stalled. sources: who told, the best first.
+    number: its own within the run, 0 = none yet. seen: when it was first told. None = not told."""
 
     started: int | None
     ended: int | None
@@ -372,8 +372,8 @@ class StoragePoint:
 @dataclass(frozen=True, slots=True)
 class Stall:
     """A storage event. onset: when the rule became true. node: only where the verdict is node_path. ended: when it was
-    over. usual: what a save (or the gap between two) takes, s. beyond: session key → seconds it cost beyond that. trace:
-    the mount's last hour, of when it opened or, once it is over, of when it ended."""
+    over. usual: what a save (or the gap between two) takes, s. beyond: session key → seconds it cost beyond that.
+    trace: the mount's last hour, of when it opened or, once it is over, of when it ended."""
 
     export: str
     rule: StallRule
@@ -407,8 +407,8 @@ class SessionStorage:
 
 @dataclass(frozen=True, slots=True)
 class StorageView:
-    """One mount now. stall: the event that some of its runs are in, or None. known: it could be measured. trace: the last
-    hour, while there is a stall and for some minutes after."""
+    """One mount now. stall: the event that some of its runs are in, or None. known: it could be measured. trace: the
+    last hour, while there is a stall and for some minutes after."""
 
     export: str
     sessions: tuple[SessionStorage, ...]

@@ -149,8 +149,8 @@ class Numbers(Strict):
 class Evidence(Strict):
     """How a value becomes evidence. class: `threshold` (bad at `at` and above), `change` (bad when the value rose
     by `at` within `lasts`), `missing` (bad when the value is below the node's expected GPU count by `at`, and not 0),
-    `gone` (bad when the value is 0 on a node that should have GPUs), `peers` (bad when it stands `at` spreads away from the median of its session's nodes, on the `side` given), `context` (never bad:
-    it tells in which phase a node is).
+    `gone` (bad when the value is 0 on a node that should have GPUs), `peers` (bad when it stands `at` spreads away from
+    the median of its session's nodes, on the `side` given), `context` (never bad: it tells in which phase a node is).
 
     strength: evidence once bad. ramp: the value at which evidence reaches `full` (linear from `strength`).
     lasts: an event counts for this long after it was seen, whatever follows; 0 = only while it is seen.
@@ -346,8 +346,8 @@ def signals(over: Any, site: Located | None = None) -> dict[str, Signal]:
 
 
 def _own(name: str, entry: Any, base: Located, site: Located | None) -> Any:
-    """What a site says of a signal that is not shipped, and for the rest: soft, and a claim. Raises ConfigError for what
-    may be a shipped one misspelt."""
+    """What a site says of a signal that is not shipped, and for the rest: soft, and a claim. Raises ConfigError for
+    what may be a shipped one misspelt."""
     if not isinstance(entry, Mapping) or not {"query", "evidence"} <= set(entry):
         near = difflib.get_close_matches(name, base.data, n=1, cutoff=0.5)
         meant = f"; did you mean {near[0]!r}?" if near else ""

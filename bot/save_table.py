@@ -27,7 +27,7 @@ def told(session: Session, history: SaveHistory, tz: str, last: int, under_way: 
 def summary(session: Session, history: SaveHistory) -> str:
     """`session-123: 200 saves known, took median 2 min, p90 4 min, every 30 min`."""
     took, between = durations(history.saves), [g for g in gaps(history.saves) if g is not None]
-    parts = [f"{len(history.saves)} saves known"]
+    parts = [f"{len(history.saves)} save{'s' if len(history.saves) > 1 else ''} known"]
     if took:
         parts.append(f"took median {seconds(quantile(took, 0.5))}, p90 {seconds(quantile(took, 0.9))}")
     else:

@@ -12,9 +12,8 @@ from matplotlib.figure import Figure
 
 from bot.charts import BLUE, DOT, DPI, FAINT, FONT, INK, ORANGE, PALE, SIZE, VERMILION, frame, nothing, png, show_legend
 from bot.model import KnownSave, SaveHistory, Session, Stall, StoragePoint
-from bot.save_table import is_whole
+from bot.save_table import is_whole, seconds
 from bot.saves import durations, quantile
-from templates import duration
 
 UNITS = (("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3))
 GAP = 150  # s without a point: the line is broken there, because nothing is known
@@ -46,7 +45,7 @@ def durations_over_time(session: Session, history: SaveHistory, tz: str) -> Figu
     for share, label, style in ((0.5, "median", "-"), (0.9, "p90", "--")):
         level = quantile(durations(timed), share) or 0
         axes.axhline(
-            level / unit, color=INK, linestyle=style, linewidth=1.2, label=f"{label} {duration(level)}", zorder=1
+            level / unit, color=INK, linestyle=style, linewidth=1.2, label=f"{label} {seconds(level)}", zorder=1
         )
     axes.set_ylim(0, 1.08 * longest / unit or 1)
     axes.set_ylabel(name, fontsize=FONT, color=INK)
@@ -77,7 +76,9 @@ def stall_chart(stall: Stall, tz: str) -> bytes:
 def last_hour(stall: Stall, tz: str) -> Figure:
     """Three panels over the same time: throughput, queue share, requests in flight; the stall is shaded."""
     figure = Figure(figsize=(SIZE[0], 1.5 * SIZE[1]), layout="constrained", dpi=DPI)
-    figure.suptitle(stall.export, x=0.01, ha="left", fontsize=FONT + 1, color=INK, fontweight="bold")
+    figure.suptitle(
+        f"{stall.export} (shaded: the stall)", x=0.01, ha="left", fontsize=FONT + 1, color=INK, fontweight="bold"
+    )
     panels = figure.subplots(3, 1, sharex=True)
     unit, name = _unit(stall.trace)
     told = (

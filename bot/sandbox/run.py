@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from bot.site import Site
 from bot.sandbox.workspace import remembered, serve, slack_site
+from bot.site import Site
 from bot.slack import Tokens
 
 

@@ -180,7 +180,7 @@ class Tracker:
             self._begun(ended.start)
             if not ended.slow:
                 self.normal_saves += 1
-            elif self._base is not None and self.save.usual:  # the next one is waited for from its end, late as that was
+            elif self._base is not None and self.save.usual:  # the next is waited for from its end, late as that was
                 self._base = max(self._base, ended.end - round(self.save.usual.seconds))
 
     def _begun(self, start: int) -> None:

@@ -22,7 +22,7 @@ PROGRAMS = ("qemu-system-x86_64", "ganesha.nfsd", "busybox", "cpio", "depmod", "
 MODULES = ("virtio_pci", "virtio_net", "nfsv4")
 HOST = "10.0.2.2"  # as QEMU's user network shows the machine to its guest
 EXPORT = f"{HOST}:/ckpt"
-PIECES, REST = 24, 8  # MiB of a save, s from one to the next
+PIECES, REST = 16, 10  # MiB of a save, s from one to the next
 
 # A save is a file of its own that takes its name when it is whole. It writes in pieces with a pause after each, so that
 # it takes its time on a fast machine too.

@@ -15,7 +15,6 @@ import pytest
 
 from bot import policy as policies
 from bot.app import App
-from bot.site import read_site
 from bot.arrivals import Arrivals
 from bot.clock import LiveClock
 from bot.errors import Unreachable
@@ -23,6 +22,7 @@ from bot.http import Listener
 from bot.http_session import DeadlineSession
 from bot.model import Incident, Reading
 from bot.pages import Pager, Paging
+from bot.site import read_site
 from bot.sources.alertmanager import Alertmanager as Api
 from bot.sources.alertmanager import AlertMarks
 from bot.state import State

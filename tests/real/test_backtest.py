@@ -37,7 +37,8 @@ pytestmark = pytest.mark.real
 
 BIN = Path(sys.executable).parent
 DAYS, NODES, SEED, STEP = 2, 4, 14, 60  # a bus fault, and a thermal one that shows the bit 0x40 alone
-QUERIES = {name: signal for name, signal in demo_policy().signals.items() if signal.query}
+UNRECORDED = {"train_step", "collective_time"}  # of the trainer and of NCCL, which recordings do not hold
+QUERIES = {n: s for n, s in demo_policy().signals.items() if s.query and n not in UNRECORDED}
 KEYS = {
     "failures", "detected", "early", "median_lead_s", "false_per_day", "messages_per_day", "chance_detected",
     "alarmed_node_hours", "peak_held", "per_category",
@@ -190,9 +191,11 @@ def test_a_backtest_on_a_server_finds_what_memory_finds(
     assert figures["detected"] == in_memory.report.as_json()["detected"]
     assert all(set(alarm) == {"node", "start", "end", "kind", "category", "score"} for alarm in told)
     expected = sorted((a.kind, a.node, a.category, a.start) for a in in_memory.alarms)
-    found = sorted((a["kind"], a["node"], a["category"], a["start"]) for a in told)
+    judged = (a for a in told if a["kind"] != "checkpoint_stall")  # the mounts' counters are on a server only
+    found = sorted((a["kind"], a["node"], a["category"], a["start"]) for a in judged)
     assert [alarm[:3] for alarm in found] == [alarm[:3] for alarm in expected]
-    assert all(abs(mine[3] - theirs[3]) <= STEP for mine, theirs in zip(found, expected, strict=True))
+    apart = [(mine, theirs[3]) for mine, theirs in zip(found, expected, strict=True) if abs(mine[3] - theirs[3]) > STEP]
+    assert not apart
 
 
 # -- going on ----------------------------------------------------------------------------------------------------------

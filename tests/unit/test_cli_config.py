@@ -14,7 +14,6 @@ from click.testing import CliRunner, Result
 from pydantic import BaseModel
 
 from bot import policy
-from bot.site import read_site
 from bot.cli_config import config, init
 from bot.config import Config
 from bot.config_example import EXAMPLES, SHOWN, WHY, example
@@ -22,6 +21,7 @@ from bot.config_init import exporters, node_labels, used
 from bot.errors import Unreachable
 from bot.schedulers.simulated import SimulatedScheduler
 from bot.schedulers.slurm import SlurmScheduler
+from bot.site import read_site
 from bot.sources.prometheus import PrometheusSource
 from bot.yamlfile import _inner_model
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot import yamlfile
-from bot.site import read_site
 from bot.config import secret
 from bot.errors import ConfigError
+from bot.site import read_site
 
 SMALLEST = """\
 site: {name: haein, timezone: Asia/Seoul}

@@ -16,7 +16,6 @@ from click.testing import CliRunner
 
 from bot import doctor, doctor_site
 from bot import events as ev
-from bot.site import read_site
 from bot.cli_doctor import doctor as command
 from bot.doctor import examine, exit_code
 from bot.doctor_site import Finding, Patient, patient
@@ -24,6 +23,7 @@ from bot.errors import AuthFailed, GateError, Unreachable
 from bot.model import Argv, Cluster, Incident, Report, SourceState
 from bot.ports import Matrix
 from bot.schedulers.simulated import SimulatedScheduler
+from bot.site import read_site
 from bot.sources.prometheus import Health
 from store.store import Store
 

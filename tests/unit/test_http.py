@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from bot import policy as policies
-from bot.site import read_site
 from bot.arrivals import Arrivals
 from bot.config import address, is_loopback
 from bot.errors import ConfigError
 from bot.events import IncidentOpened, Paused, SourceChanged
 from bot.http import EXPOSITION, MAX_BYTES, MAX_CONNECTIONS, Handlers, Listener, Reply
 from bot.model import Cluster, Incident, Kind, Observation, SourceHealth
+from bot.site import read_site
 from bot.state import State, fold
 from bot.vitals import Vitals, exposition, sick
 from store.database import Database

@@ -78,7 +78,7 @@ def test_a_dot_per_save_stands_where_it_took_as_long() -> None:
         "stalled": [(T + 5400, 1200)],
         "not known whole": [(T + 9000, 180)],
     }
-    assert [line.get_label() for line in axes.lines] == ["median 4 min", "p90 15 min"]
+    assert [line.get_label() for line in axes.lines] == ["median 3:30 min", "p90 15:12 min"]
     assert axes.get_ylabel() == "minutes"
 
 

@@ -279,3 +279,22 @@ def test_nodes_and_mounts_that_appear_later_change_nothing_for_the_others() -> N
     first = list(watch.feed(few.part(0, 100), [site.span]))
     rest = list(watch.feed(whole.part(100, len(whole.times)), [site.span]))
     assert [*first, *rest] == rows(site, whole)
+
+
+def test_the_last_hour_of_a_stall_is_what_the_clients_did_minute_by_minute() -> None:
+    site = slow(share=0.25)  # the fifth save and the sixth run at a quarter of the fourth's rate
+    found = rows(site)
+    begun = site.start + FIFTH
+    assert not any(row.views[0].trace for row in found if row.at < begun)
+    stalled = [row for row in found if row.views[0].stall]
+    points = stalled[-1].views[0].trace
+    assert 59 <= len(points) <= 61 and {b.at - a.at for a, b in zip(points, points[1:], strict=False)} == {60}
+    minute = {p.at - begun: p for p in points}
+    assert minute[-840].rate == pytest.approx(6 * 670e6, rel=0.01)
+    assert [minute[t].rate for t in (120, 180, 240, 300)] == pytest.approx([0.25 * 6 * 670e6] * 4, rel=0.01)
+    assert minute[600].rate == pytest.approx(0, abs=1e5) and minute[600].in_flight == 0
+    measures = next(r.views[0].stall.measures for r in stalled if r.at >= begun + 360 and r.views[0].stall)
+    assert minute[300].queue_share == pytest.approx(measures.queue_share, abs=0.02)
+    assert minute[300].in_flight == pytest.approx(measures.in_flight, rel=0.05)
+    after = [row.views[0].trace for row in found if row.at > stalled[-1].at]
+    assert after[0] and not after[-1]
