@@ -48,7 +48,9 @@ def _open_stalls(state: State) -> list[Incident]:
 def _see(draft: Draft, view: StorageView, policy: Policy) -> None:
     incident = next((i for i in _open_stalls(draft.state) if i.stall and i.stall.export == view.export), None)
     hurt = _hurt(draft.state, view.sessions)
-    if view.stall and incident is None and not _hangs_with_another(draft.state, view.stall):
+    if view.stall and incident is None and not _is_no_event(view.stall, policy):
+        if _hangs_with_another(draft.state, view.stall):
+            return
         subject = view.stall.node or view.export
         stall = replace(view.stall, trace=view.trace)
         first = Incident(0, 0, "checkpoint_stall", subject, draft.at, hurt=hurt, stall=stall)
@@ -57,6 +59,14 @@ def _see(draft: Draft, view: StorageView, policy: Policy) -> None:
         _go_on(draft, incident, replace(view.stall, trace=view.trace), hurt)
     elif incident is not None and incident.stall and incident.stall.ended is None:
         _end(draft, incident, replace(incident.stall, trace=view.trace), view.sessions)
+
+
+def _is_no_event(stall: Stall, policy: Policy) -> bool:
+    """Slow with nothing under way: the run itself has stopped to write. Overdue on one node alone: what a person tries
+    out there has no rhythm that anybody could rely on."""
+    found = stall.measures
+    idle = found.in_flight is not None and found.in_flight < policy.storage.least_in_flight
+    return (stall.rule in ("slow_save", "slow_load") and idle) or (stall.rule == "overdue_save" and found.nodes == 1)
 
 
 def _hangs_with_another(state: State, stall: Stall) -> bool:

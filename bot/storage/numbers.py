@@ -51,6 +51,7 @@ class StorageNumbers(Strict):
     queue_share: Share
     slot_use: Share
     backlog_full: Share
+    least_in_flight: float
     rtt_high: Times
     node_rtt: Times
     node_retransmits: Share

@@ -72,7 +72,9 @@ class Run:
             metric, operation = _series(key)
             lines = []
             for name, column in zip(self.names, _real(key, values[ticks]).T.tolist(), strict=True):
-                labels = f'instance="{name}:9100",job="{JOB}",export="{self.export}",protocol="tcp",mountaddr="10.0.0.1"'
+                labels = (
+                    f'instance="{name}:9100",job="{JOB}",export="{self.export}",protocol="tcp",mountaddr="10.0.0.1"'
+                )
                 series = f"{metric}{{{labels}{operation}}}"
                 lines += [f"{series} {value} {at}\n" for at, value in zip(seconds, column, strict=True)]
             yield metric, lines
@@ -177,5 +179,3 @@ def _replace(file: Path, text: str) -> None:
     new = file.with_suffix(".new")
     new.write_text(text)
     new.replace(file)
-
-

@@ -22,7 +22,7 @@ PROGRAMS = ("qemu-system-x86_64", "ganesha.nfsd", "busybox", "cpio", "depmod", "
 MODULES = ("virtio_pci", "virtio_net", "nfsv4")
 HOST = "10.0.2.2"  # as QEMU's user network shows the machine to its guest
 EXPORT = f"{HOST}:/ckpt"
-PIECES, REST = 16, 10  # MiB of a save, s from one to the next
+PIECES, PIECE, REST = 8, 4, 10  # of a save, MiB of each (four requests at once), s from one save to the next
 
 # A save is a file of its own that takes its name when it is whole. It writes in pieces with a pause after each, so that
 # it takes its time on a fast machine too.
@@ -39,7 +39,7 @@ save=0
 while true; do
     save=$((save + 1)); piece=0
     while [ $piece -lt {pieces} ]; do
-        dd if=/dev/zero of=/mnt/step-$((save % 3)).part bs=1M count=1 seek=$piece conv=notrunc,fsync 2>/dev/null
+        dd if=/dev/zero of=/mnt/step-$((save % 3)).part bs={piece}M count=1 seek=$piece conv=notrunc,fsync 2>/dev/null
         piece=$((piece + 1)); usleep 100000
     done
     mv /mnt/step-$((save % 3)).part /mnt/step-$((save % 3))
@@ -74,7 +74,16 @@ class NfsServer:
         for folder in ("export", "recovery"):
             (root / folder).mkdir(parents=True)
         (root / "ganesha.conf").write_text(GANESHA.format(root=root, port=self.port, mnt=free_port()))
-        argv = ["ganesha.nfsd", "-F", "-f", root / "ganesha.conf", "-L", root / "ganesha.log", "-p", root / "ganesha.pid"]
+        argv = [
+            "ganesha.nfsd",
+            "-F",
+            "-f",
+            root / "ganesha.conf",
+            "-L",
+            root / "ganesha.log",
+            "-p",
+            root / "ganesha.pid",
+        ]
         self._process = Process(argv, root / "ganesha.out")
         self._brake: threading.Event | None = None
         self._braking: threading.Thread | None = None
@@ -82,7 +91,7 @@ class NfsServer:
     def writes(self) -> bool:
         """A save is under way and a third of it is written."""
         parts = [file.stat().st_size for file in (self.root / "export").glob("*.part")]
-        return max(parts, default=0) >= PIECES // 3 * 2**20
+        return max(parts, default=0) >= PIECES // 3 * PIECE * 2**20
 
     def hang(self) -> None:
         """Connections stay, nothing is answered."""
@@ -122,7 +131,11 @@ class Guest:
         self.target = f"127.0.0.1:{port}"
         root.mkdir(parents=True, exist_ok=True)
         kernel = next(iter(KERNEL.glob("boot/vmlinuz-*")))
-        initrd = initramfs(root, kernel.name.removeprefix("vmlinuz-"), INIT.format(host=HOST, port=server.port, pieces=PIECES, rest=REST))
+        initrd = initramfs(
+            root,
+            kernel.name.removeprefix("vmlinuz-"),
+            INIT.format(host=HOST, port=server.port, pieces=PIECES, piece=PIECE, rest=REST),
+        )
         argv = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", "512", "-nographic",
                 "-no-reboot", "-kernel", kernel, "-initrd", initrd, "-append", "console=ttyS0 quiet panic=1",
                 "-nic", f"user,model=virtio-net-pci,hostfwd=tcp:{self.target}-:9100", "-monitor", "none",
@@ -138,7 +151,9 @@ class Guest:
 
     def saves(self, count: int, within: float = 120) -> None:
         """Waits for so many completed saves."""
-        eventually(lambda: self.saved() >= count, within=within, why=f"{count} saves; console:\n{self.console()[-2000:]}")
+        eventually(
+            lambda: self.saved() >= count, within=within, why=f"{count} saves; console:\n{self.console()[-2000:]}"
+        )
 
     def stop(self) -> None:
         self._process.stop()

@@ -49,7 +49,8 @@ class StorageBot:
             "scheduler": {"kind": "slurm"},
             "sessions": [{"match": {"qos": "pretrain"}}],
             "policy": {
-                "time": {"step": "2s", "lag": "1s", "window": "1m"}, "storage": {**NUMBERS, **(numbers or {})},
+                "time": {"step": "2s", "lag": "1s", "window": "1m", "past_step": "1m"},
+                "storage": {**NUMBERS, **(numbers or {})},
             },
         }))  # fmt: skip
         self.site = read_site(file)

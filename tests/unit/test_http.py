@@ -237,7 +237,8 @@ def test_a_body_cut_short_is_refused(start: Callable[..., Listener], taker: Take
     with socket.create_connection(place(start()), timeout=20) as sock:
         sock.sendall(POST % 10 + b"{}")
         sock.shutdown(socket.SHUT_WR)
-        assert b"the body ended after 2 of 10 bytes" in sock.recv(65536)
+        answer = b"".join(iter(lambda: sock.recv(65536), b""))
+    assert b"the body ended after 2 of 10 bytes" in answer
     assert not taker.given
 
 

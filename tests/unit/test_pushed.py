@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from bot.markers import Marker
 from bot.model import Checkpoint
+from bot.sources.checkpoints import FirstThatKnows
 from bot.sources.pushed import PushedCheckpoints
 
 NOW = 1_800_000_000
@@ -60,3 +61,11 @@ def test_each_job_gets_its_own() -> None:
     jobs = {"1": ("1", "a"), "2": ("2", "b"), "3": ("3",)}
     found = told(marker(5, 60, job="1"), marker(6, 60, job="", session="b"), jobs=jobs)
     assert [(save.job, save.step) for save in found] == [("1", 5), ("2", 6)]
+
+
+def test_all_that_was_pushed_is_told_also_what_only_began() -> None:
+    pushed = [marker(100, 600, started=NOW - 700), marker(200, None, started=NOW - 10)]
+    every = FirstThatKnows([PushedCheckpoints(lambda names: pushed)])
+    every.checkpoints(NOW, NAMES)
+    found = [(s.save.step, s.save.seconds, s.save.completed, s.save.sources) for s in every.told]
+    assert found == [(100, 100, True, ("pushed",)), (200, None, False, ("pushed",))]
