@@ -121,7 +121,8 @@ class LiveObserver:
         notes = tuple(self.notes(now)) if self.notes else ()
         saved, (scores, readings) = tuple(saves or ()), (metrics.scores, metrics.readings)
         seen = Observation(at, now, cluster, scores, readings, saved, sources, notes=notes, app_xids=app_xids)
-        return replace(seen, progress=metrics.progress, storage=tuple(mounts or ()))
+        told = tuple(getattr(self.checkpoints, "told", ()))
+        return replace(seen, progress=metrics.progress, storage=tuple(mounts or ()), saves=told)
 
     def _stored(self, at: int) -> Sequence[StorageView]:
         if self.storage is None:
