@@ -42,10 +42,12 @@ class Eyes:
         metrics = make_metrics(site)
         zone = ZoneInfo(site.config.site.timezone)
         self._job_log = JobLog(self._reader, (zone,), self._places)
+        savers = FirstThatKnows(self._savers(metrics))
         self.observer = LiveObserver(
             metrics=metrics,
             scheduler=scheduler,
-            checkpoints=FirstThatKnows(self._savers(metrics)),
+            checkpoints=savers,
+            saved=lambda: savers.told,
             policy=site.policy,
             watch=lambda: watched(store.state()),
             details=metrics.details,

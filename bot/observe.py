@@ -18,6 +18,7 @@ from bot.model import (
     Cluster,
     Job,
     JobNote,
+    JobSave,
     Mark,
     NodeScore,
     Observation,
@@ -94,6 +95,7 @@ class LiveObserver:
     notes: Callable[[int], Sequence[JobNote]] | None = None
     storage: StorageSource | None = None
     spans: Callable[[int], Sequence[Span]] = field(default=lambda since: ())
+    saved: Callable[[], Sequence[JobSave]] = field(default=lambda: ())
     made: Made | None = None
     _cluster: Cluster | None = None
     _last: Metrics | None = None
@@ -121,8 +123,7 @@ class LiveObserver:
         notes = tuple(self.notes(now)) if self.notes else ()
         saved, (scores, readings) = tuple(saves or ()), (metrics.scores, metrics.readings)
         seen = Observation(at, now, cluster, scores, readings, saved, sources, notes=notes, app_xids=app_xids)
-        told = tuple(getattr(self.checkpoints, "told", ()))
-        return replace(seen, progress=metrics.progress, storage=tuple(mounts or ()), saves=told)
+        return replace(seen, progress=metrics.progress, storage=tuple(mounts or ()), saves=tuple(self.saved()))
 
     def _stored(self, at: int) -> Sequence[StorageView]:
         if self.storage is None:

@@ -219,6 +219,7 @@ class StorageWatch:
         since = course.current.low_since if course.current and course.current.low_since else None
         rows = [s for s in self._newest if since is None or int(s.flows.times[s.row]) >= since]
         columns = np.array([self._maker.nodes.index(n) for n in nodes], dtype=np.intp)
+        rows = [seen for seen in rows if _knows(seen.flows, columns, mount)] or rows[-1:]
         sums, mix, seconds = self._summed(rows, columns, mount)
         wait, row, alive = rows[-1].wait, rows[-1].row, self._alive(rows, mount)
         hung = {n for t, cut in stalled if t.hung is not None for n, bad in zip(cut.nodes, t.hung, strict=True) if bad}
@@ -283,6 +284,12 @@ class StorageWatch:
             if "done" in flows.sums:
                 found[: len(flows.nodes)] |= (flows.sums["done"][first:last, :, mount] > 0).any(axis=0)
         return found & (wait.samples[row][:, mount] == 0) if wait else found
+
+
+def _knows(flows: Flows, columns: NDArray[np.intp], mount: int) -> bool:
+    """Nodes and mounts that came later are not in what was measured before; they are added at the end."""
+    shape = next((values.shape for values in flows.sums.values()), (0, 0, 0))
+    return bool(shape[1] > columns.max(initial=-1) and shape[2] > mount)
 
 
 def _runs(rows: Sequence[_Seen]) -> Iterator[tuple[Flows, int, int]]:

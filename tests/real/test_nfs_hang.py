@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -87,7 +88,7 @@ def lab(real_root: Path) -> Iterator[Lab]:
         pytest.fail("; ".join(reasons))
     if reasons:
         pytest.skip("; ".join(reasons))
-    root, start, exporter = real_root / "nfs", int(time.time()), Exporter(1)
+    root, start, exporter = Path(mkdtemp(prefix="nfs-", dir=real_root)), int(time.time()), Exporter(1)
     exporter.nodes = []
     server = NfsServer(root / "server")
     guest = Guest(root / "guest", server)
