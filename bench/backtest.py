@@ -21,7 +21,7 @@ from bot.sandbox.recording.folder import write
 from tests.real.faultproxy import FaultProxy
 from tests.real.victoria import VictoriaMetrics
 
-DAYS, NODES, SEED, TURNS = 2, 63, 1, 2
+DAYS, NODES, SEED, TURNS = 2, 63, 1, 1
 BIN = Path(sys.executable).parent
 
 

@@ -99,7 +99,7 @@ class LiveObserver:
     made: Made | None = None
     _cluster: Cluster | None = None
     _last: Metrics | None = None
-    _past: tuple[int, Mapping[str, Matrix]] | None = None
+    _past: tuple[tuple[int, int], Mapping[str, Matrix]] | None = None
     _told: dict[tuple[str, str, float | None], str] = field(default_factory=dict)
 
     def observe(self, now: int) -> Observation:
@@ -184,10 +184,11 @@ class LiveObserver:
         asked = {
             name: pool.submit(matrix, signal, times) for name, signal in self.policy.signals.items() if signal.query
         }
-        if not self._past or self._past[0] != int(past[-1]):  # it moves on in coarser steps
+        span = int(past[0]), int(past[-1])
+        if not self._past or self._past[0] != span:  # it moves on in coarser steps
             earlier = {signal.id: pool.submit(matrix, signal, past) for signal in with_past(self.policy)}
             told = {name: _outcome(answer.result)[0] for name, answer in earlier.items()}
-            self._past = int(past[-1]), {name: found for name, found in told.items() if found}
+            self._past = span, {name: found for name, found in told.items() if found}
         answers = {name: _outcome(answer.result) for name, answer in asked.items()}
         problems = {name: problem for name, (_, problem) in answers.items() if problem}
         found = {name: matrix for name, (matrix, _) in answers.items() if matrix}

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
-import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -85,8 +82,6 @@ class NfsServer:
             root / "ganesha.pid",
         ]
         self._process = Process(argv, root / "ganesha.out")
-        self._brake: threading.Event | None = None
-        self._braking: threading.Thread | None = None
 
     def writes(self) -> bool:
         """A save is under way and a third of it is written."""
@@ -99,24 +94,7 @@ class NfsServer:
 
     def answer(self) -> None:
         """Again, and at full speed."""
-        if self._brake and self._braking:
-            self._brake.set()
-            self._braking.join()
-            self._brake = self._braking = None
         self._process.resume()
-
-    def slow(self, sleeps: float, works: float) -> None:
-        """It sleeps and works in turns, so most of its answers come `sleeps` s late."""
-        self._brake = threading.Event()
-        self._braking = threading.Thread(target=self._in_turns, args=(self._brake, sleeps, works), daemon=True)
-        self._braking.start()
-
-    def _in_turns(self, over: threading.Event, sleeps: float, works: float) -> None:
-        while not over.is_set():
-            self._process.signal(signal.SIGSTOP)
-            time.sleep(sleeps)
-            self._process.signal(signal.SIGCONT)
-            time.sleep(works)
 
     def stop(self) -> None:
         self.answer()

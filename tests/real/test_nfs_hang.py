@@ -1,4 +1,4 @@
-"""A real NFS server that hangs, and is slow, under a real client: the bot tells both and that they are over, in order."""
+"""A real NFS server that hangs under a real client: the bot tells it while it lasts, and when it is over."""
 
 from __future__ import annotations
 
@@ -119,16 +119,4 @@ def test_a_hang_is_told_while_it_lasts_and_when_it_is_over(lab: Lab) -> None:
     lab.server.answer()
     lab.until("closed", within=180)
     assert lab.stall.ended and lab.stall.ended >= answered - SCRAPE
-    assert lab.kinds() == ["opened", "over", "closed"]
-
-
-def test_a_server_that_becomes_slow_is_told_and_when_it_is_over(lab: Lab) -> None:
-    lab.saves(USUAL)
-    assert lab.bot.story() == []
-    lab.writing()
-    lab.server.slow(sleeps=1.5, works=0.02)
-    lab.until("opened: slow_save", within=120)
-    lab.server.answer()
-    lab.until("closed", within=180)
-    assert lab.stall.verdict in ("server", "unknown")
     assert lab.kinds() == ["opened", "over", "closed"]

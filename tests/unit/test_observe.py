@@ -332,3 +332,9 @@ def test_an_incident_does_not_wait_for_details() -> None:
     seen = eyes.look()
     assert reading(seen, "node-01", "xid_reboot").text == "Xid 79 (GPU has fallen off the bus)"
     assert problems(seen) == WELL
+
+
+def test_the_past_fits_the_window_whatever_a_sites_steps_are() -> None:
+    eyes = Eyes(policies.build(policy={"time": {"window": "17m", "past_step": "7m"}}))
+    for look in range(40):
+        assert eyes.look(NOW + look * STEP).scores is not None
