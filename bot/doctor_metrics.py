@@ -35,12 +35,15 @@ def _clock(p: Patient) -> Finding:
 
 
 def signals(p: Patient) -> Findings:
+    """Hard evidence that cannot be told is worth a warning; no site exports everything that the others would use."""
     unknown = [name for name, matrix in p.matrices.items() if not _told(matrix)]
-    for name, why in unserved(p.metrics, {name: p.site.policy.signals[name] for name in unknown}).items():
+    hard = {name: p.site.policy.signals[name] for name in unknown if p.site.policy.signals[name].hard}
+    for name, why in unserved(p.metrics, hard).items():
         exported = f"try it in Prometheus; signals.{name}.query"
         remedy = "export it, or live without the signal" if why.startswith("no ") else exported
         yield warn(f"signal {name} is unknown: {why}", remedy)
-    yield ok(f"signals: {len(p.matrices) - len(unknown)} of {len(p.matrices)} can be told")
+    rest = "" if not unknown else "; `xidbot signals` says why the others cannot"
+    yield ok(f"signals: {len(p.matrices) - len(unknown)} of {len(p.matrices)} can be told{rest}")
 
 
 def _told(matrix: Matrix) -> set[str]:

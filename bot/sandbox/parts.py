@@ -107,11 +107,14 @@ def actor(store: Store, cluster: SimulatedCluster, policy: Policy, roles: Roles)
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """What goes wrong in the simulation is meant to: it is in the messages, not on the terminal."""
-    log = logging.getLogger("bot")
-    before = log.level
-    log.setLevel(logging.CRITICAL)
+    """What goes wrong in the simulation is meant to: it is in the messages, not on the terminal. Slack's client tells
+    a socket that the local workspace closes before it at the end."""
+    logs = [logging.getLogger(name) for name in ("bot", "slack_sdk", "slack_bolt")]
+    before = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        log.setLevel(before)
+        for log, level in zip(logs, before, strict=True):
+            log.setLevel(level)
