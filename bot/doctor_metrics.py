@@ -52,8 +52,8 @@ def _told(matrix: Matrix) -> set[str]:
 
 
 def mapping(p: Patient) -> Findings:
-    """Hosts of the metrics against nodes of the scheduler."""
-    matrices = p.matrices.values()
+    """Hosts of the exporters against nodes of the scheduler; a trainer's own metrics may come from anywhere."""
+    matrices = [matrix for name, matrix in p.matrices.items() if p.site.policy.signals[name].exporter]
     hosts = {host: known for m in matrices for host, known in zip(m.hosts, m.known, strict=True)}
     told = set().union(*map(_told, matrices))
     strangers = sorted(host for host, known in hosts.items() if not known)

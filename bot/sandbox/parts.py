@@ -107,8 +107,8 @@ def actor(store: Store, cluster: SimulatedCluster, policy: Policy, roles: Roles)
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """What goes wrong in the simulation is meant to: it is in the messages, not on the terminal. Slack's client tells
-    a socket that the local workspace closes before it at the end."""
+    """What goes wrong in the simulation is meant to: it is in the messages, not on the terminal. Slack's client talks
+    of a socket that the local workspace closes before it at the end."""
     logs = [logging.getLogger(name) for name in ("bot", "slack_sdk", "slack_bolt")]
     before = [log.level for log in logs]
     for log in logs:
