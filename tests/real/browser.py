@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,6 +13,8 @@ import requests
 from tests.real.supervise import Process, eventually, free_port
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the key that the protocol names elements by
+GONE = "stale element reference"  # the protocol's word for an element that is no longer part of the page
+REDRAWN = 20  # times that the page may draw an element anew between the search for it and its use
 KEYS = {"Enter": "\ue007", "Escape": "\ue00c", "Tab": "\ue004", "ArrowDown": "\ue015", "ArrowUp": "\ue013"}
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
@@ -23,6 +26,10 @@ def missing() -> str:
     """Why no browser can be started here; empty when one can."""
     absent = [name for name in ("chromium", "chromedriver") if not shutil.which(name)]
     return f"not installed: {', '.join(absent)}" if absent else ""
+
+
+class Gone(Exception):
+    """The element was replaced after it was found."""
 
 
 class Browser:
@@ -55,6 +62,8 @@ class Browser:
     def _ask(self, verb: str, path: str, body: dict[str, Any] | None = None) -> Any:
         answer = requests.request(verb, self._base + path, json=body if verb == "POST" else None, timeout=30)
         value = answer.json()["value"]
+        if not answer.ok and value["error"] == GONE:
+            raise Gone(path)
         assert answer.ok, f"{path}: {value}"
         return value
 
@@ -63,6 +72,13 @@ class Browser:
 
     def script(self, text: str, *arguments: object) -> Any:
         return self._ask("POST", f"{self._session}/execute/sync", {"script": text, "args": list(arguments)})
+
+    def _with(self, css: str, verb: str, what: str, body: dict[str, Any] | None = None) -> Any:
+        """Asks the first such element, once there is one; the next that has taken its place when the page drew anew."""
+        for _ in range(REDRAWN):
+            with suppress(Gone):
+                return self._ask(verb, f"{self.find(css)}/{what}", body)
+        raise AssertionError(f"{css} is drawn anew all the time")
 
     def find(self, css: str) -> str:
         """The path of the first such element, once there is one."""
@@ -74,13 +90,13 @@ class Browser:
         return len(self._ask("POST", f"{self._session}/elements", {"using": "css selector", "value": css}))
 
     def click(self, css: str) -> None:
-        self._ask("POST", f"{self.find(css)}/click", {})
+        self._with(css, "POST", "click", {})
 
     def keys(self, css: str, text: str) -> None:
-        self._ask("POST", f"{self.find(css)}/value", {"text": KEYS.get(text, text)})
+        self._with(css, "POST", "value", {"text": KEYS.get(text, text)})
 
     def text(self, css: str) -> str:
-        return str(self._ask("GET", f"{self.find(css)}/text"))
+        return str(self._with(css, "GET", "text"))
 
     def complaints(self) -> list[str]:
         """What the browser has to say about the page: script errors, refused requests."""
