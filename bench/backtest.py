@@ -31,9 +31,10 @@ def backtest(say: Callable[[str], None]) -> dict[str, float]:
         command = Command(Path(name), url)
         asked = command.questions()
         say(f"  {len(asked)} questions")
+        sides: tuple[Callable[[], object], ...] = (command.run, lambda: fetch(url, asked))
         walls: tuple[list[float], list[float]] = ([], [])
         for turn in range(TURNS):
-            for side, timed in enumerate((command.run, lambda: fetch(url, asked))):
+            for side, timed in enumerate(sides):
                 began = time.perf_counter()
                 timed()
                 walls[side].append(time.perf_counter() - began)

@@ -36,14 +36,23 @@ def _against_median(name: str, worse: Callable[[Floats, Floats], Flags]) -> Call
 
     def bad(view: View) -> Flags:
         rates = view.by_node(view.rate(name, 5 * MINUTES))[:, :, 0]
-        return worse(rates, np.nanmedian(rates, axis=1, keepdims=True))
+        return worse(rates, np.nanmedian(rates, axis=1, keepdims=True)) & _enough(rates)
 
     return bad
 
 
 def _few_runnable(view: View) -> Flags:
     running = view.max(view.now("node_procs_running"))
-    return np.asarray((running < 2) & (np.nanmedian(running, axis=1, keepdims=True) > 10))
+    idle = (running < 2) & (np.nanmedian(running, axis=1, keepdims=True) > 10)
+    return np.asarray(idle & _enough(running))
+
+
+def _enough(values: Floats) -> Flags:
+    return np.asarray((~np.isnan(values)).sum(axis=1, keepdims=True) >= LIVE_PEERS)
+
+
+def _hardware_code(view: View) -> Flags:
+    return np.asarray(view.max(np.isin(view.now(f"{GPU}XID_ERRORS"), HARDWARE_CODES).astype(float)) == 1)
 
 
 def _above(name: str, least: float) -> Callable[[View], Flags]:
@@ -63,8 +72,12 @@ def _silent(view: View) -> Flags:
 
 
 ANY_XID = (Rule(0, _above("XID_ERRORS", 1)),)
+# What such rules page for at sites that leave the application's codes out.
+HARDWARE_CODES = (48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140, 143, 149, 150)
+LIVE_PEERS = 3  # Algalon's rules against a median want so many
 # The thresholds that Algalon, a public set of alert rules, took from the study that these recordings follow.
 THRESHOLDS = (
+    Rule(0, _hardware_code),
     Rule(10, _against_median("node_intr_total", lambda rate, usual: np.asarray(rate < 0.5 * usual))),
     Rule(10, _few_runnable),
     Rule(10, _against_median("node_vmstat_pgpgout", lambda rate, usual: np.asarray(rate > 4 * usual + 1))),
@@ -76,7 +89,7 @@ THRESHOLDS = (
     Rule(5, lambda view: np.asarray(view.up("dcgm") == 0)),
     Rule(5, _silent),
 )
-PEERS = (
+PEERS: tuple[Callable[[View], Floats], ...] = (
     lambda view: view.rate("node_intr_total", 5 * MINUTES),
     lambda view: view.now("node_procs_running"),
     lambda view: view.max(view.now(f"{GPU}POWER_USAGE")),

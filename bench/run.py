@@ -61,14 +61,17 @@ def told(ours: float, theirs: float, name: str = "ratio") -> dict[str, float]:
 
 def imports() -> dict[str, float]:
     say("xidbot --help against python -c 'import click'")
-    quiet = {"stdout": subprocess.DEVNULL, "check": True}
     return told(
         *in_turns(
-            lambda: subprocess.run([BIN / "xidbot", "--help"], **quiet),
-            lambda: subprocess.run([sys.executable, "-c", "import click"], **quiet),
+            lambda: _quietly(BIN / "xidbot", "--help"),
+            lambda: _quietly(sys.executable, "-c", "import click"),
         ),
         name="help_ratio",
     )
+
+
+def _quietly(*argv: str | Path) -> None:
+    subprocess.run(argv, stdout=subprocess.DEVNULL, check=True)
 
 
 # -- tick -----------------------------------------------------------------------------------------
@@ -82,7 +85,7 @@ class Post:
     form: Mapping[str, Any]
 
 
-def ticks() -> dict[str, float]:
+def ticks() -> dict[str, Any]:
     """A whole round of the first loop on a fresh database, with a GPU fault to find, against its questions alone; then
     the same with twenty times as many nodes."""
     say(f"a tick over {len(NODES)} nodes of {GPUS} GPUs on a real Prometheus")
@@ -130,7 +133,9 @@ class Tick:
         self.plain.trust_env = False
         labels = "node", "Hostname", "instance"
         # A new one each round: it remembers the answers of the moment asked for last, which is always the same here.
-        self.metrics = lambda: PrometheusSource(url, self.session, labels, r"^([^.:]+)", ("dcgm",))
+        self.metrics: Callable[[], PrometheusSource] = lambda: PrometheusSource(
+            url, self.session, labels, r"^([^.:]+)", ("dcgm",)
+        )
         self.scheduler = scheduler
         self.rule = rule
 
