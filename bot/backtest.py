@@ -22,9 +22,10 @@ from bot.events import (
     ReadingChanged,
     StallChanged,
 )
-from bot.model import Hold, Incident, Observation, SourceHealth, Stall, StorageView
+from bot.model import Hold, Incident, Observation, Reading, SourceHealth, Stall, StorageView
 from bot.policy import Policy
 from bot.replay import ReplayObserver
+from bot.signals.xid import xid
 from bot.state import KINDS, State
 from bot.storage.words import words
 
@@ -161,11 +162,18 @@ def alarms(done: Replayed, policy: Policy) -> list[Alarm]:
 def _alarm(incident: Incident, end: int, policy: Policy) -> Alarm:
     if incident.stall:
         return _stall(incident, incident.stall, end)
-    strongest = next((policy.signals.get(reason.signal) for reason in incident.reasons), None)
-    category = strongest.category if strongest else CATEGORIES.get(incident.kind, "")
+    category = next((_part(reason, policy) for reason in incident.reasons), CATEGORIES.get(incident.kind, ""))
     why = "; ".join(reason.text for reason in incident.reasons) or incident.note
     score = round(incident.score, 3)
     return Alarm(_node(incident), incident.opened, end, incident.kind, category, score, why)
+
+
+def _part(reason: Reading, policy: Policy) -> str:
+    """What failed: a signal of Xids stands for codes of several parts."""
+    signal = policy.signals.get(reason.signal)
+    if signal and signal.xid_action and reason.value:
+        return xid(int(reason.value)).kind
+    return signal.category if signal else ""
 
 
 def _stall(incident: Incident, stall: Stall, end: int) -> Alarm:

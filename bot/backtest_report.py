@@ -146,13 +146,18 @@ def _overlap(alarm: Alarm, label: StorageLabel) -> bool:
 def merged(alarms: Iterable[Alarm]) -> list[Alarm]:
     """Alarms about a node's hardware, those of one node that are close as one: the first's, with the highest score."""
     found: list[Alarm] = []
-    for alarm in sorted((a for a in alarms if a.kind in HARDWARE), key=lambda a: (a.node, a.start)):
+    for alarm in sorted((a for a in alarms if a.kind in HARDWARE), key=_order):
         last = found[-1] if found else None
         if last and last.node == alarm.node and alarm.start - last.end <= MERGED:
             found[-1] = replace(last, end=max(last.end, alarm.end), score=max(last.score, alarm.score))
         else:
             found.append(alarm)
     return found
+
+
+def _order(alarm: Alarm) -> tuple[str, int, str, str]:
+    """Of two that begin together the same one comes first, in whatever order they were told."""
+    return alarm.node, alarm.start, alarm.kind, alarm.category
 
 
 def alarmed_seconds(alarms: Iterable[Alarm]) -> int:

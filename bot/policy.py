@@ -319,6 +319,12 @@ class Policy(Strict):
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Pydantic's, whose copies keep what was computed of the old one."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("hash", None)
+        return copied
+
 
 def shipped(package: str, name: str) -> Located:
     return yamlfile.parse(files(package).joinpath(name).read_text(encoding="utf-8"), f"{package}/{name}")

@@ -19,7 +19,7 @@ from bot.backtest_files import Label
 from bot.backtest_run import Asked, Outcome, _Notes, outcome
 from bot.config import PrometheusSite
 from bot.errors import Unreachable
-from tests.unit.past import DAY, HOUR, MINUTE, NODES, T0, Past, policy, run
+from tests.unit.past import DAY, HOUR, MINUTE, NODES, SIGNALS, T0, Past, policy, run
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +67,16 @@ def test_a_fault_is_an_alarm_from_its_beginning_until_its_evidence_has_ended() -
     assert 0 <= found.start - (T0 + HOUR) <= 2 * MINUTE
     assert 0 <= found.end - (T0 + HOUR + 5 * MINUTE + lasts) <= 3 * MINUTE
     assert "Xid 79" in found.why
+
+
+@pytest.mark.parametrize(
+    ("signal", "code", "part"), [("xid_reset", 95, "ecc"), ("xid_reset", 119, "gsp"), ("xid_test", 145, "nvlink")]
+)
+def test_an_xid_s_alarm_names_the_part_that_the_code_is_about(signal: str, code: int, part: str) -> None:
+    past = Past()
+    past.tells(signal, "n3", code, 60, 65)
+    found = answered(past, asked(policy=policy(*SIGNALS, "xid_reset", "xid_test")))
+    assert [(alarm.node, alarm.category) for alarm in found.alarms] == [("n3", part)]
 
 
 def test_a_healthy_past_has_no_alarms_and_failures_that_nothing_showed_are_not_found() -> None:

@@ -34,6 +34,12 @@ def test_the_smallest_site_file_is_read_only(tmp_path: Path) -> None:
     assert {p.id for p in site.policy.playbooks} >= {"gpu_fault_hard", "session_failed"}
 
 
+def test_a_copied_policy_has_the_hash_of_what_it_says(tmp_path: Path) -> None:
+    plain = read_site(write(tmp_path, SMALLEST)).policy
+    assert plain.model_copy().hash == plain.hash
+    assert plain.model_copy(update={"signals": {}}).hash not in ("", plain.hash)
+
+
 def test_the_hash_changes_with_the_policy_and_with_nothing_else(tmp_path: Path) -> None:
     plain = read_site(write(tmp_path, SMALLEST)).policy.hash
     other = read_site(write(tmp_path, SMALLEST + "policy: {recovery: {gap: 3m}}\n")).policy.hash

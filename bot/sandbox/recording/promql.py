@@ -18,11 +18,11 @@ Flags = NDArray[np.bool_]
 LOOK_BACK = 5  # rows for which a series' last sample stands in for one that is missing
 
 
-def instant(values: Floats, asked: int) -> Floats:
+def instant(values: Floats, asked: int, look_back: int = LOOK_BACK) -> Floats:
     """(T, S): the newest sample of each series."""
     shown = values[-asked:].copy()
     for column in np.flatnonzero(np.isnan(shown).any(axis=0)):
-        for back in range(1, LOOK_BACK + 1):
+        for back in range(1, look_back + 1):
             lacks = np.isnan(shown[:, column])
             earlier = values[len(values) - asked - back : len(values) - back, column]
             shown[lacks, column] = earlier[lacks]

@@ -39,8 +39,9 @@ def _xid(view: View, signal: Signal) -> Floats:
 
 
 def _gpus(view: View, signal: Signal) -> Floats:
-    seen = ~np.isnan(between(view.now("DCGM_FI_DEV_GPU_TEMP"), 0, 1e12))
-    seen |= ~np.isnan(between(view.now("DCGM_FI_DEV_FB_USED"), 0, 1e12))
+    recent = 90 // STEP  # rows before the one asked for; no server of a recording is told that a series ended
+    seen = ~np.isnan(between(view.newest("DCGM_FI_DEV_GPU_TEMP", recent), 0, 1e12))
+    seen |= ~np.isnan(between(view.newest("DCGM_FI_DEV_FB_USED", recent), 0, 1e12))
     count = view.by_node(seen.astype(np.float64)).sum(axis=2)
     return np.where((count > 0) | (view.up("dcgm") == 1), count, np.nan)
 
