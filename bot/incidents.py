@@ -56,14 +56,15 @@ def open_new(draft: Draft, policy: Policy, incident: Incident) -> Incident:
 
 
 def see_readings(draft: Draft, seen: Observation, policy: Policy) -> None:
-    """A reading is an event when its state changes on a node that has an incident or a session."""
+    """A reading is an event when its state changes on a node that has an incident or a session. One that the node's
+    phase mutes is as it was before: each save of each run would else be thousands of events."""
     busy = {n for s in draft.state.live_sessions() for n in s.nodes}
     busy |= {i.subject for i in draft.state.open_incidents()}
     before = {(r.node, r.signal): r.state for r in draft.state.all(Reading)}
     worse = {key for key, state in before.items() if state != "good"}
     # Thousands of readings were good and are: they are passed over first.
     maybe = [r for r in seen.readings if r.state != "good" or (r.node, r.signal) in worse]
-    changed = [r for r in maybe if r.state != before.get((r.node, r.signal), "good")]
+    changed = [r for r in maybe if not r.muted and r.state != before.get((r.node, r.signal), "good")]
     measured = {r.signal for r in seen.readings if r.state != "unknown"} if changed else frozenset()
     for reading in changed:
         if reading.signal not in measured and (reading.node, reading.signal) not in before:

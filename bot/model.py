@@ -161,7 +161,7 @@ class Reading:
     """A signal for one node now. evidence 0..1; unknown neither opens nor resolves anything but `blind`.
 
     since: when it became bad (within the window looked at), else None. known: the host maps to a node of the
-    scheduler; a host that does not can be shown but never acted on.
+    scheduler; a host that does not can be shown but never acted on. muted: unknown for the phase that its node is in.
     """
 
     node: str
@@ -174,6 +174,7 @@ class Reading:
     provenance: Provenance = "kernel"
     known: bool = True
     text: str = ""
+    muted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

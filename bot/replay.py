@@ -132,7 +132,8 @@ class ReplayObserver:
         return self._gpus
 
     def _counts(self, signal: Signal) -> dict[str, float]:
-        step = min(COARSE, max((self.end - self.start) // 24, self.policy.numbers.time.step))
+        looks = self.policy.numbers.time.step
+        step = min(COARSE, max((self.end - self.start) // 24 // looks, 1) * looks)
         seen = self.metrics.matrix(signal, self.start, self.end, step, self._nodes())
         return {host: _most(seen.values[:, column]) for column, host in enumerate(seen.hosts)}
 

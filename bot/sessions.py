@@ -81,13 +81,23 @@ def _session_for(state: State, job: Job, cluster: Cluster, policy: Policy) -> Se
     known = state.session_of(job.id)
     rule = rule_for(job, policy)
     if known and not _other_run(known, job):
-        return _described(known, job, rule)
+        return _described(known, job, rule) if _is_newest(job, known, cluster) else known
     if rule is None or job.latest is None:
         return None
     before = _predecessor(state, job)
     if before:
-        return _described(replace(before, jobs=(*before.jobs, job.id)), job, rule)
+        joined = replace(before, jobs=(*before.jobs, job.id))
+        return _described(joined, job, rule) if _is_newest(job, joined, cluster) else joined
     return _described(_new_session(job, cluster), job, rule)
+
+
+def _is_newest(job: Job, session: Session, cluster: Cluster) -> bool:
+    """Of the run's jobs the last that has begun, which is what the run is now: they may differ in size."""
+    mine = [cluster.jobs[name] for name in session.jobs if name in cluster.jobs]
+    begun = [one for one in mine if one.state != "PENDING"] or mine
+    return (
+        max(begun, key=lambda one: (one.latest.start if one.latest and one.latest.start else one.submit, one.id)) is job
+    )
 
 
 def _other_run(known: Session, job: Job) -> bool:

@@ -84,11 +84,12 @@ class Rows:
 
 
 def _changes(scores: Scores) -> Flags:
-    """(S, T, N): it reads differently from the row before: it became bad, good or unknown, or is bad with another
-    strength or value."""
+    """(S, T, N): it reads differently from the row before: it became bad, good or unknown, or unknown for another
+    reason, or is bad with another strength or value."""
     changed = np.ones(scores.bad.shape, dtype=bool)
-    evidence, bad = scores.evidence, scores.bad
+    evidence, bad, muted = scores.evidence, scores.bad, scores.muted & np.isnan(scores.evidence)
     differs = (evidence[:, 1:] != evidence[:, :-1]) & ~(np.isnan(evidence[:, 1:]) & np.isnan(evidence[:, :-1]))
+    differs |= muted[:, 1:] != muted[:, :-1]
     differs |= (bad[:, 1:] != bad[:, :-1]) | (bad[:, 1:] & (scores.values[:, 1:] != scores.values[:, :-1]))
     changed[:, 1:] = differs
     return changed
@@ -115,6 +116,7 @@ class _Told:
         self.names = [window.nodes[column] for column in columns]
         self.evidence: list[list[float]] = scores.evidence[:, row, columns].tolist()
         self.bad: list[list[bool]] = scores.bad[:, row, columns].tolist()
+        self.muted: list[list[bool]] = scores.muted[:, row, columns].tolist()
         self.telling: list[list[bool]] = (fresh[:, columns] | scores.bad[:, row, columns])[self.shown].T.tolist()
         self.values: list[list[float]] = scores.values[:, row, columns].tolist()
         self.expected: list[float] = window.expected[columns].tolist()
@@ -172,6 +174,7 @@ class _Told:
             provenance=signal.provenance,
             known=self.known[n],
             text=words(signal, value, self.expected[n], self.usual[s][n] if s in self.usual else nan) if bad else "",
+            muted=state == "unknown" and self.muted[s][n],
         )
 
 

@@ -53,12 +53,12 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """values, seen, bad, evidence: (S, T, N); score, hard, sudden: (T, N).
+    """values, seen, bad, evidence, muted: (S, T, N); score, hard, sudden: (T, N).
 
     values: as shown to people: of the event, while it lasts. seen: bad, whether or not it has persisted; bad: it has.
     evidence: 0..1. score: NaN where no signal that could say something against the node is known. sudden: what the
-    driver reported suffices for an incident. usual: number of a signal → (T, N) the median of the node's peers. back:
-    rows that one look sees before its own.
+    driver reported suffices for an incident. muted: a phase took from it what it would have had to persist in. usual:
+    number of a signal → (T, N) the median of the node's peers. back: rows that one look sees before its own.
     """
 
     window: Window
@@ -70,6 +70,7 @@ class Scores:
     score: Floats
     hard: Flags
     sudden: Flags
+    muted: Flags
     usual: Mapping[int, Floats] = field(default_factory=dict)
     back: int = 0
 
@@ -79,15 +80,17 @@ def score(window: Window, policy: Policy) -> Scores:
     measured = _measured(window)
     usual = _against_peers(window, measured)
     _against_past(window, measured, policy)
-    measured[_silenced(window, policy)] = np.nan
+    muted = _muted(window, policy)
+    measured[muted | _stuck(window)] = np.nan
     measured, values = _lasting(window, measured)
     with np.errstate(invalid="ignore"):  # an infinite sample compares as it should
         seen = measured >= _parameter(window, lambda e: e.at)
     bad, known = _persistent(window, seen, ~np.isnan(measured))
     evidence = np.where(known, np.where(bad, _strength(window, measured), 0.0), np.nan)
     total, hard, sudden = _fused(window.signals, evidence, numbers)
+    muted = _counted(muted, window.rows(lambda s: s.persistence)) > 0
     back = look_back(policy) // window.step
-    return Scores(window, numbers, values, seen, bad, evidence, total, hard, sudden, usual, back)
+    return Scores(window, numbers, values, seen, bad, evidence, total, hard, sudden, muted, usual, back)
 
 
 def look_back(policy: Policy) -> int:
@@ -198,21 +201,29 @@ def _against_past(window: Window, measured: Floats, policy: Policy) -> None:
 # -- what cannot be judged ---------------------------------------------------------------------------------------------
 
 
-def _silenced(window: Window, policy: Policy) -> Flags:
-    """(S, T, N): the signal says nothing in this phase, or compares what its exporter shows for ever with peers that
-    moved on."""
-    ids = {signal.id: row for row, signal in enumerate(window.signals)}
-    context = {name: window.values[row] for name, row in ids.items()}
+def _muted(window: Window, policy: Policy) -> Flags:
+    """(S, T, N): the signal says nothing in this phase."""
     groups = window.groups or Groups.none(*window.values.shape[1:])
-    now = phases(context, groups, window.step, policy.numbers.phases)
-    silenced = np.zeros(window.values.shape, dtype=bool)
+    now = phases(_by_id(window), groups, window.step, policy.numbers.phases)
+    muted = np.zeros(window.values.shape, dtype=bool)
     for row, signal in enumerate(window.signals):
         for phase in signal.not_during:
-            silenced[row] |= now[phase]
-        frozen = context.get(f"{signal.exporter}_frozen")
+            muted[row] |= now[phase]
+    return muted
+
+
+def _stuck(window: Window) -> Flags:
+    """(S, T, N): it compares what its exporter shows for ever with peers that moved on."""
+    values, stuck = _by_id(window), np.zeros(window.values.shape, dtype=bool)
+    for row, signal in enumerate(window.signals):
+        frozen = values.get(f"{signal.exporter}_frozen")
         if frozen is not None and signal.evidence.kind == "peers":
-            silenced[row] |= frozen >= 1
-    return silenced
+            stuck[row] = frozen >= 1
+    return stuck
+
+
+def _by_id(window: Window) -> dict[str, Floats]:
+    return {signal.id: window.values[row] for row, signal in enumerate(window.signals)}
 
 
 def _lasting(window: Window, measured: Floats) -> tuple[Floats, Floats]:

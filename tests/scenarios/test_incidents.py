@@ -208,6 +208,19 @@ def test_a_queued_successor_is_the_same_run(world: Make) -> None:
     assert session.jobs == ("123", "124")
 
 
+def test_a_run_is_as_large_as_its_job_that_runs(world: Make) -> None:
+    w = running(world, nodes=4)
+    w.scheduler.submit("124", 2, dependency="afterany:123(unfulfilled)")
+    w.run(minutes=1)
+    told = len(w.events("SessionSeen"))
+    assert w.state.live_sessions()[0].gpus == 32
+    w.run(minutes=5)
+    assert len(w.events("SessionSeen")) == told
+    w.scheduler.end("123", "COMPLETED")
+    w.run(minutes=2)
+    assert w.state.live_sessions()[0].gpus == 16
+
+
 def test_what_cannot_be_requeued_is_said_and_not_tried(world: Make) -> None:
     w = world(write_mode="auto")
     w.session("123", requeue=False)

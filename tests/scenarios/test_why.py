@@ -59,6 +59,19 @@ def test_unknown_readings_are_named(world: Make) -> None:
     assert "unknown: gpu_missing on node-02" in stages(w)["signal"].text
 
 
+def test_a_reading_that_a_save_mutes_is_as_it_was_before(world: Make) -> None:
+    w = running(world)
+    w.fault("node-02", "nvlink_errors", evidence=0.3, hard=False, text="errors")
+    w.run(minutes=1)
+    told = len(w.events("ReadingChanged"))
+    w.good("node-02", "gpu_missing")
+    for signal in ("nvlink_errors", "gpu_power"):
+        w.unknown("node-02", signal, muted=True)
+    w.run(minutes=5)
+    assert len(w.events("ReadingChanged")) == told
+    assert "evidence 0.30" in stages(w)["signal"].text and "unknown" not in stages(w)["signal"].text
+
+
 def test_weak_evidence_opens_nothing(world: Make) -> None:
     w = running(world)
     w.fault("node-02", "correctable_remap_growth", evidence=0.3, hard=False, text="remaps")

@@ -193,8 +193,8 @@ class World:
     def good(self, node: str, signal: str = "xid_reboot") -> None:
         self.eyes.readings[node, signal] = Reading(node, signal, "good")
 
-    def unknown(self, node: str, signal: str = "gpu_missing") -> None:
-        self.eyes.readings[node, signal] = Reading(node, signal, "unknown")
+    def unknown(self, node: str, signal: str = "gpu_missing", muted: bool = False) -> None:
+        self.eyes.readings[node, signal] = Reading(node, signal, "unknown", muted=muted)
 
     def say(self, user: str, text: str, dedupe: str = "") -> str:
         """Type a command, let a round go by, and read the answer."""

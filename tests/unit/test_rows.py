@@ -59,6 +59,21 @@ def told(row: Row) -> tuple[dict[str, NodeScore], tuple[Reading, ...]]:
     return dict(row.scores), tuple(r if r.state == "bad" else replace(r, value=None) for r in row.readings)
 
 
+# -- what a phase mutes ------------------------------------------------------------------------------------------------
+
+
+def test_a_reading_says_whether_a_phase_keeps_it_unknown() -> None:
+    """Without a run for three looks, then in one; what it had persisted in before the run does not count."""
+    quiet = signal("quiet", not_during=("idle",), persistence=2 * STEP)
+    times, values = T0 + STEP * np.arange(8), np.array([1, 1, 1, 1, 1, 1, 0, math.nan]).reshape(1, -1, 1)
+    groups = Groups.of([Stay("run", ("a",), T0 + 3 * STEP)], times, ("a",))
+    window = Window((quiet,), ("a",), times, values, np.array([8.0]), np.array([True]), groups)
+    rows = Rows(score(window, POLICY))
+    readings = [rows.row(number).readings[0] for number in range(8)]
+    assert [r.state for r in readings] == ["unknown"] * 5 + ["bad", "good", "unknown"]
+    assert [r.muted for r in readings] == [True] * 5 + [False] * 3
+
+
 # -- forward -----------------------------------------------------------------------------------------------------------
 
 
