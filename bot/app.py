@@ -83,7 +83,9 @@ def make_pager(site: Site) -> Pager | None:
     session = DeadlineSession(am.timeout, source="alertmanager", token_file=am.token_file, ca_file=am.ca_file)
     slack = site.config.slack
     link = f"https://slack.com/app_redirect?channel={slack.channel}" if slack else ""
-    paging = Paging(site.config.site.name, site.config.prometheus.node_labels, link, am.every)
+    paging = Paging(
+        site.config.site.name, site.config.prometheus.node_labels, link, am.every, site.config.site.timezone
+    )
     return Pager(Alertmanager(am.url, session), paging, am.pages)
 
 
@@ -173,6 +175,7 @@ class App:
             on_call={"on call": slack.on_call, "secondary": slack.secondary} if slack else {},
             send=self.slack.sender.send_due if self.slack else None,
             files=self.slack.files if self.slack else None,
+            silence=self.pager.silence if self.pager else lambda incident, state: "",
         )
 
     def _listener(self) -> Listener | None:

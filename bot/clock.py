@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 log = logging.getLogger(__name__)
+LEAVE = 10.0  # s that turns under way are given at the end: what they use is closed after that
 
 
 class Clock(Protocol):
@@ -20,7 +21,9 @@ class Clock(Protocol):
         """Run `turn` at once and then every so often, one run at a time. Returns a wake: run it soon."""
         ...
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """No turn begins any more; returns when none runs, or when those that run have had their time."""
+        ...
 
 
 class LiveClock:
@@ -36,12 +39,13 @@ class LiveClock:
 
         self._scheduler = BackgroundScheduler(executors={"default": ThreadPoolExecutor(8)}, timezone="UTC")
         self._scheduler.start()
+        self._loops: dict[str, _Loop] = {}
 
     def now(self) -> int:
         return int(time.time())
 
     def every(self, seconds: float, name: str, turn: Callable[[], None]) -> Callable[[], None]:
-        loop = _Loop(turn)
+        loop = self._loops[name] = _Loop(turn)
         self._scheduler.add_job(
             loop.run,
             "interval",
@@ -59,7 +63,14 @@ class LiveClock:
         return wake
 
     def stop(self) -> None:
-        self._scheduler.shutdown(wait=False)
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
+        for loop in self._loops.values():
+            loop.stop()
+        end = time.monotonic() + LEAVE
+        late = [name for name, loop in self._loops.items() if not loop.over(max(0.0, end - time.monotonic()))]
+        if late:
+            log.warning("%s: still in a turn after %g s, left behind", ", ".join(late), LEAVE)
 
 
 class _Loop:
@@ -69,12 +80,26 @@ class _Loop:
         self._turn = turn
         self._running = threading.Lock()
         self._again = threading.Event()
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """The turn under way is the last."""
+        self._stopped.set()
+
+    def over(self, within: float) -> bool:
+        """Waits for the turn under way, if any."""
+        ended = self._running.acquire(timeout=within)
+        if ended:
+            self._running.release()
+        return ended
 
     def run(self) -> None:
-        self._again.set()
+        if not self._stopped.is_set():
+            self._again.set()
         while self._again.is_set() and self._running.acquire(blocking=False):
             try:
                 self._again.clear()
-                self._turn()
+                if not self._stopped.is_set():
+                    self._turn()
             finally:
                 self._running.release()

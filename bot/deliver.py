@@ -35,6 +35,7 @@ class Deliverer:
     on_call: Mapping[str, str] = field(default_factory=dict)  # "on call" and "secondary" → whom to mention
     send: Callable[[], object] | None = None
     files: Files | None = None
+    silence: Callable[[Incident, State], str] = lambda incident, state: ""  # who silenced it and until when; "": nobody
 
 
 def deliver(deliverer: Deliverer, now: int) -> None:
@@ -93,7 +94,11 @@ def _line(d: Deliverer, event: ev.Event, state: State) -> str:
     text = STORY[type(event)](event, state)
     who = "secondary" if isinstance(event, ev.PlanReminded) and event.who == "secondary" else "on call"
     person = d.on_call.get(who, "")
-    return f"\x02{person}\x03 {text}" if person and needs_mention(event) else text
+    if not person or not needs_mention(event):
+        return text
+    incident = next((i for i in state.all(Incident) if i.tag == tag_of(event)), None)
+    silence = d.silence(incident, state) if incident else ""
+    return f"{text} ({who} is not called: {silence})" if silence else f"\x02{person}\x03 {text}"
 
 
 def _want_answers(d: Deliverer, state: State, now: int) -> None:

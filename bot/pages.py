@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
+from zoneinfo import ZoneInfo
 
 from bot.alerts import OURS
 from bot.errors import SourceError
@@ -45,12 +46,14 @@ PERSON_KNOWS = frozenset({"approved", "done", "rejected"})  # ends of a plan aft
 @dataclass(frozen=True, slots=True)
 class Paging:
     """The site's side of it. node_labels: where the node's name stands in the site's own alerts, so that silences and
-    inhibitions on those labels reach ours. link: where the incident can be read. every: s between sendings."""
+    inhibitions on those labels reach ours. link: where the incident can be read. every: s between sendings. tz: of the
+    times in words."""
 
     cluster: str
     node_labels: Sequence[str] = ()
     link: str = ""
     every: int = 60
+    tz: str = "UTC"
 
 
 # -- what should fire --------------------------------------------------------------------------------------------------
@@ -152,6 +155,11 @@ def _annotations(incident: Incident, state: State, paging: Paging) -> dict[str, 
     return {name: text for name, text in told.items() if text}
 
 
+def _plain(text: str) -> str:
+    """What somebody typed elsewhere: no control characters, which are marks in our messages, and no essay."""
+    return "".join(c for c in text if c.isprintable())[:80] or "?"
+
+
 def _moment(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
@@ -185,6 +193,15 @@ class Pager:
         """The silence that the incident's page falls under, if any."""
         severity = severity_of(incident, state) or "warn"
         return self.silences.matching({**labels_of(incident, self.paging), "severity": severity})
+
+    def silence(self, incident: Incident, state: State) -> str:
+        """The same in words; empty without one."""
+        found = self.silenced(incident, state)
+        if found is None:
+            return ""
+        by, why = _plain(found.createdBy), _plain(found.comment)
+        until = datetime.fromtimestamp(found.endsAt, ZoneInfo(self.paging.tz))
+        return f"silenced in Alertmanager by {by} for {why} until {until:%a %d %b %H:%M}"
 
     def health(self) -> SourceState:
         return SourceState(SOURCE, self.problem)

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from bot.deliver import Deliverer, deliver
 from bot.http_session import DeadlineSession
 from bot.model import Attempt, Incident, Observation, Reading, Recovery, Session
 from bot.pages import GIVEN_UP_FOR, LIVES, SILENCES_EVERY, Pager, Paging, WithPager, alerts_of, severity_of
-from bot.sources.alertmanager import Alertmanager
+from bot.sources.alertmanager import Alertmanager, Silences, read_silences
 from bot.state import State
+from store.slots import Slots
 from tests.real.faultproxy import FaultProxy
 from tests.scenarios.world import Make, World, running
 from tests.unit.test_alertmanager import NOW, Json, silence
@@ -257,3 +259,38 @@ def test_an_alertmanager_that_cannot_be_used_is_one_of_the_sources(server: Fault
     seen = WithPager(Eyes(), pager).observe(NOW)
     assert seen.readings and [s.name for s in seen.sources] == ["alertmanager_api"]
     assert "web page" in seen.sources[0].problem
+
+
+# -- a silence in Slack ------------------------------------------------------------------------------------------------
+
+
+def threads(w: World, pager: Pager) -> list[str]:
+    """What Slack is to show in the threads."""
+    slots = Slots(w.store.database)
+    calls, silence = {"on call": "S1", "secondary": "U2"}, pager.silence
+    deliver(Deliverer(w.store, slots, w.policy, "UTC", "C01", on_call=calls, silence=silence), w.now)
+    with w.store.database.read() as connection:
+        rows = connection.execute("select blocks from slots where slot like 'story-%' order by seq").fetchall()
+    return [json.dumps(json.loads(blocks), ensure_ascii=False) for (blocks,) in rows]
+
+
+def test_what_is_silenced_calls_nobody_in_slack_and_says_why(world: Make) -> None:
+    w, node = hurt(world), ("node", "=", "node-01")
+    pager = Pager(None, replace(PAGING, tz="Asia/Seoul"))  # type: ignore[arg-type]
+    made = silence(node) | {"createdBy": "alice", "comment": "fan swap <!channel>", "endsAt": "2027-01-15T09:30:00Z"}
+    pager.silences = read_silences([made])
+    (story,) = threads(w, pager)
+    assert "<!subteam^S1>" not in story and "<!channel>" not in story
+    assert "on call is not called: silenced in Alertmanager by alice for fan swap" in story
+    assert "until Fri 15 Jan 18:30" in story
+    pager.silences = Silences()
+    w.run(minutes=16)
+    (story,) = threads(w, pager)[1:]
+    assert "<!subteam^S1>" in story and "silenced" not in story
+
+
+def test_another_node_s_silence_calls_as_ever(world: Make) -> None:
+    pager = Pager(None, PAGING)  # type: ignore[arg-type]
+    pager.silences = read_silences([silence(("node", "=", "node-02"))])
+    (story,) = threads(hurt(world), pager)
+    assert "<!subteam^S1>" in story
