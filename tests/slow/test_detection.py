@@ -57,6 +57,7 @@ def test_55_days_through_a_server_find_what_memory_finds(tmp_path: Path) -> None
     rest = dict.fromkeys(("alarms", "against", "again", "storage_labels"))
     wanted = asked(None, {"url": "http://memory", **span, **files, **rest})
     mine = outcome(wanted, RecordedMetrics(recording), lambda at: None).report.as_json()
+    print("server", theirs, "memory", mine)
     for name in ("failures", "detected", "early"):
         assert theirs[name] == mine[name]
     assert abs(theirs["false_per_day"] - mine["false_per_day"]) <= 0.1
