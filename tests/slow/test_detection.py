@@ -6,19 +6,23 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from bench.detection import DAYS, NODES, SEEDS, detection
 from bot.backtest_run import asked, outcome
 from bot.sandbox.recording import Recording
-from bot.sandbox.recording.folder import write
+from bot.sandbox.recording.folder import write_truth
 from bot.sandbox.recording.memory import RecordedMetrics
+from bot.sandbox.recording.writers import write_day
 from tests.real.victoria import VictoriaMetrics
 
 pytestmark = pytest.mark.slow
 BIN = Path(sys.executable).parent
+WORK = Path(__file__).parents[2] / ".work"
 
 
 def test_twenty_seeds_are_found_and_little_is_cried_out_for_nothing() -> None:
@@ -30,21 +34,26 @@ def test_twenty_seeds_are_found_and_little_is_cried_out_for_nothing() -> None:
     assert all(rules["false_median"] > found["false_median"] for rules in found["baselines"].values())
 
 
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """Gigabytes: the usual temporary folder may be memory."""
+    WORK.mkdir(exist_ok=True)
+    with TemporaryDirectory(dir=WORK) as folder:
+        yield Path(folder)
+
+
 @pytest.mark.real
-def test_55_days_through_a_server_find_what_memory_finds(tmp_path: Path) -> None:
-    recording = Recording(1, DAYS, NODES)
-    out = tmp_path / "out"
-    server = VictoriaMetrics(tmp_path / "server")
-
-    def load(day: int) -> None:
-        for path in out.glob("*.jsonl"):
-            server.load([path])
-            path.unlink()  # half a GB each
-
+def test_55_days_through_a_server_find_what_memory_finds(disk: Path, tmp_path: Path) -> None:
+    recording, out = Recording(1, DAYS, NODES), tmp_path
+    server = VictoriaMetrics(disk)
     files = {"sessions": str(out / "sessions.csv"), "labels": str(out / "labels.csv")}
     span = {"start": str(recording.start), "end": str(recording.end), "step": "60s"}
     try:
-        write(recording, out, "victoriametrics", done=load)
+        write_truth(recording, out)
+        for day in range(DAYS):
+            path = write_day(recording, day, disk, "victoriametrics")
+            server.load([path])
+            path.unlink()  # half a GB each
         options = [f"--{name}={path}" for name, path in files.items()]
         argv = [BIN / "xidbot", "backtest", f"--prometheus={server.url}", "--json", *options]
         span_options = [f"--from={recording.start}", f"--to={recording.end}"]
