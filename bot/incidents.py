@@ -310,8 +310,16 @@ def _see_failed_sessions(draft: Draft, seen: Observation, policy: Policy) -> Non
         if open_incident(draft.state, "session_failed", session.name) is None:
             note = f"attempt {failed.id} ended {failed.state}"
             note += f" (exit code {failed.exit_code})" if failed.exit_code else ""
+            note += "".join(_struck(storm, failed) for storm in draft.state.open_incidents() if storm.kind == "storm")
             incident = Incident(0, 0, "session_failed", session.name, draft.at, note=note, hurt=(session.key,))
             _open(draft, policy, incident)
+
+
+def _struck(storm: Incident, attempt: Attempt) -> str:
+    """Its nodes that the storm has hard evidence of: nothing holds them, and the run would come back to them."""
+    nodes = sorted({r.node for r in storm.reasons if r.hard and r.node in attempt.nodes})
+    told = f"{', '.join(nodes)}: hard evidence in incident {storm.id}, a storm. Exclude them before you retry"
+    return f". {told}" if nodes else ""
 
 
 def see_notes(draft: Draft, seen: Observation, policy: Policy) -> None:

@@ -121,6 +121,28 @@ def test_one_of_them_with_hard_evidence_of_another_kind_is_a_fault(running: Call
     assert fault and fault.hard
 
 
+def test_a_run_that_lost_nodes_in_a_storm_of_hard_evidence_is_told_which(running: Callable[..., World]) -> None:
+    """A rack without power: one storm, and a failed run that must not come back to what it left."""
+    w = running()
+    strike(w, SIX[:4], "xid_reboot", {"text": "Xid 79"})
+    w.scheduler.end("123", "NODE_FAIL", "1:0")
+    pass_time(w, 3)
+    assert opened(w) == [("session_failed", "session-123"), ("storm", "bus")]
+    failed = w.incident("session_failed", "session-123")
+    assert failed and "node-01, node-02, node-03, node-04: hard evidence in incident 1, a storm" in failed.note
+    assert "Exclude them before you retry" in failed.note
+    assert w.verbs() == []
+
+
+def test_a_run_that_failed_in_a_storm_of_statistics_blames_no_node(running: Callable[..., World]) -> None:
+    w = running()
+    strike(w, SIX)
+    w.scheduler.end("123", "FAILED", "1:0")
+    pass_time(w, 3)
+    failed = w.incident("session_failed", "session-123")
+    assert failed and failed.note == "attempt 123#0 ended FAILED (exit code 1:0)"
+
+
 def test_one_of_them_with_more_soft_evidence_of_another_kind_is_warned_of(running: Callable[..., World]) -> None:
     w = running()
     strike(w, SIX)
