@@ -189,6 +189,30 @@ def test_a_new_attempt_owes_no_save_yet() -> None:
     assert verdicts(rows(site)) == {"unknown"}  # without the new attempt it is overdue
 
 
+def stalls_of(found: list[Row]) -> list[tuple[str, int]]:
+    """Each stall's rule and onset."""
+    return list(dict.fromkeys((v.stall.rule, v.stall.onset) for row in found for v in row.views if v.stall))
+
+
+def test_after_a_slow_save_the_next_is_waited_for_from_its_end() -> None:
+    """The fifth takes over twenty minutes instead of one, and the trainer saves a quarter of an hour after it."""
+    late = (*SMALL.saves[:4], Save(FIFTH), Save(FIFTH + 40 * 60))
+    found = rows(replace(slow(share=0.04), saves=late, hours=2))
+    ((rule, onset),) = stalls_of(found)
+    assert rule == "slow_save" and onset < found[0].at + FIFTH + 5 * 60
+    assert not found[-1].views[0].sessions[0].stalled
+
+
+def test_a_save_that_all_but_stops_and_goes_on_is_one_save() -> None:
+    site = replace(SMALL, spells=(Spell("server", FIFTH + 30, FIFTH + 630, 2e5),))
+    found = rows(site)
+    assert len(stalls_of(found)) == 1
+    saves = found[-1].views[0].sessions[0].saves
+    assert [round((b.start - site.start) / 60) for b in saves] == [5, 20, 35, 50, 65, 80, 95]
+    fifth = saves[4]
+    assert fifth.end and fifth.end - fifth.start > 630
+
+
 def test_samples_are_laid_on_a_grid_as_a_query_would_show_them() -> None:
     grid = np.arange(0, 400, 15, dtype=np.int64)
     values, sampled = on_grid(grid, np.array([7.0, 37.0]), np.array([1.0, 2.0]))
