@@ -51,6 +51,12 @@ STALLS = (
         rtt=0.2,
         saves=every(GAP, 2.5, first=10, pace=25e9),
     ),
+    _slow(
+        "a node writes in bursts, and there are fewer slots",
+        "client_slots",
+        Spell("rest", 0, UNTIL, 2 / 3),
+        Spell("slots", FAULT, UNTIL, 16),
+    ),
     _slow("the server writes a tenth", "server", Spell("server", FAULT, UNTIL, 0.1 * WHOLE)),
     Scenario(
         "the server becomes slow in the middle",

@@ -41,7 +41,8 @@ class Spell:
 
     what: `rtt` (round trips × value), `server` (bytes/s of all), `slots`, `link` (share taken), `loss` (share sent
     again), `metadata` (GETATTRs a node per s), `hang` (nothing is answered), `down` (no scrape, and it starts anew),
-    `unscraped` (no samples of anybody), `write`, `read` (bytes/s that a node also does).
+    `unscraped` (no samples of anybody), `write`, `read` (bytes/s that a node also does), `rest` (the share of each half
+    minute in which a save hands over nothing).
     """
 
     what: str
@@ -185,7 +186,7 @@ class StorageCounters:
         """(bytes in this tick, round trip, requests in flight) of the save or load."""
         slots = np.minimum(self._slots(at), PAGES)
         rtt = self.site.rtt * self._spell("rtt", at, 1.0) * self._dice.normal(1.0, 0.03, self._count)
-        active = (node.left > 0) & ~hung
+        active = (node.left > 0) & ~hung & (at % 30 >= 30 * self._spell("rest", at, 0.0))
         loss = self._spell("loss", at, 0.0)
         rate = np.minimum(node.pace, slots * SIZE / rtt)
         rate = np.minimum(rate, self.site.link * (1 - self._spell("link", at, 0.0)))
