@@ -98,12 +98,13 @@ class Usual:
 
 @dataclass
 class Current:
-    """A burst under way. first: its first row, whose sample holds time before it. sums: name → (n,) since it began.
-    low_since: since when it runs far below its usual rate."""
+    """A burst under way. first: its first row, whose sample holds time before it. sums: name → (n,) since it began, of
+    these nodes. low_since: since when it runs far below its usual rate."""
 
     first: int
     opening: float
     last: int
+    nodes: tuple[str, ...] = ()
     bytes: float = 0.0
     peak: float = 0.0
     sums: dict[str, Floats] = field(default_factory=dict)
@@ -114,6 +115,20 @@ class Current:
     slow_since: int | None = None
     sure: bool = True
     scrape: float = 0.0
+
+    def add(self, name: str, grown: Floats) -> None:
+        self.sums[name] = self.sums[name] + grown if name in self.sums else grown
+
+    def lay_out(self, nodes: tuple[str, ...]) -> None:
+        """A node of the run that is first seen now has moved nothing so far."""
+        if nodes != self.nodes:
+            places = [nodes.index(name) for name in self.nodes if name in nodes]
+            kept = [i for i, name in enumerate(self.nodes) if name in nodes]
+            for name, values in self.sums.items():
+                wide = np.zeros(len(nodes))
+                wide[places] = values[kept]
+                self.sums[name] = wide
+            self.nodes = nodes
 
     @property
     def start(self) -> int:
@@ -194,10 +209,10 @@ class Course:
     def _go_on(self, c: Current, lane: Lane, side: Side, i: int, scrape: float, stuck: bool) -> None:
         at, total = int(lane.times[i]), float(side.total[i])
         c.scrape = scrape
+        c.lay_out(lane.nodes)
         for name in (*side.names, *OTHERS):
             if name in lane.sums:
-                grown = lane.sums[name][i]
-                c.sums[name] = c.sums[name] + grown if name in c.sums else grown
+                c.add(name, lane.sums[name][i])
         c.bytes = float(c.sums[side.names[0]].sum())
         c.peak = max(c.peak, total)
         enough = max(self.line / 2, self.numbers.falls_to * c.peak)

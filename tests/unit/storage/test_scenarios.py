@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -289,20 +290,40 @@ def test_an_idle_mount_that_shares_a_busy_servers_connection_does_not_hang() -> 
     assert len(found[-1].views) == 2 and not verdicts(found)
 
 
+def without(whole: StorageWindow, *unseen: int) -> StorageWindow:
+    def cut(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.delete(values, unseen, axis=1)
+
+    return replace(
+        whole,
+        nodes=tuple(name for i, name in enumerate(whole.nodes) if i not in unseen),
+        counters={key: cut(v) for key, v in whole.counters.items()},
+        sampled=cut(whole.sampled),
+        hosts={name: cut(v) for name, v in whole.hosts.items()},
+    )
+
+
+def fed(whole: StorageWindow, site: Site, until: int, *unseen: int) -> list[Row]:
+    """The first rows lack these nodes."""
+    watch = StorageWatch(N)
+    first = list(watch.feed(without(whole, *unseen).part(0, until), [site.span]))
+    return [*first, *watch.feed(whole.part(until, len(whole.times)), [site.span])]
+
+
 def test_nodes_and_mounts_that_appear_later_change_nothing_for_the_others() -> None:
     site = slow()
     whole = StorageCounters(site).window(N.step)
-    few = replace(
-        whole,
-        nodes=whole.nodes[:7],
-        counters={key: v[:, :7] for key, v in whole.counters.items()},
-        sampled=whole.sampled[:, :7],
-        hosts={name: v[:, :7] for name, v in whole.hosts.items()},
-    )
-    watch = StorageWatch(N)
-    first = list(watch.feed(few.part(0, 100), [site.span]))
-    rest = list(watch.feed(whole.part(100, len(whole.times)), [site.span]))
-    assert [*first, *rest] == rows(site, whole)
+    assert fed(whole, site, 100, 7) == rows(site, whole)
+
+
+@pytest.mark.parametrize("node", [0, 2, 5])
+def test_a_node_of_the_run_that_is_first_seen_just_before_a_stall_hides_no_verdict(node: int) -> None:
+    site = slow()
+    whole = StorageCounters(site).window(N.step)
+    found = fed(whole, site, int(np.searchsorted(whole.times, site.start + FIFTH + 60)), node)
+    assert verdicts(found) == {"server"}
+    last = found[-1].views[0].sessions[0].saves[-1]
+    assert last.bytes == pytest.approx(rows(site)[-1].views[0].sessions[0].saves[-1].bytes, rel=0.01)
 
 
 def test_the_last_hour_of_a_stall_is_what_the_clients_did_minute_by_minute() -> None:
