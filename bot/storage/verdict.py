@@ -172,8 +172,7 @@ class Judge:
         size, requests, rtt, _, _ = case.names
         if len(case.nodes) <= OTHERS or requests not in sums or size not in sums:
             return ""
-        rtts, lost = _ratio(sums, rtt, requests), _again(sums)
-        losses = _ratio(lost, "again", "asked")
+        rtts, losses = _ratio(sums, rtt, requests), _ratio({**sums, **_again(sums)}, "again", "asked")
         took_part = sums[requests] > 0
         behind = sums[size] < BEHIND * np.median(sums[size][took_part]) if took_part.any() else took_part
         bad = (self._far(rtts, case.usual) | self._lossy(losses)) & behind & took_part

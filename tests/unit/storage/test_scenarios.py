@@ -100,6 +100,21 @@ def test_what_is_missing_is_told() -> None:
     assert any("link" in text for text in found[0].measures.missing)
 
 
+COUNTERS = sorted({name for name, _ in StorageCounters(replace(SMALL, hours=0.1)).history} - {"sent_bytes"})
+
+
+@pytest.mark.parametrize("counter", COUNTERS)
+def test_any_counter_may_be_absent_and_the_slow_save_is_found(counter: str) -> None:
+    site = slow()
+    whole = StorageCounters(site).window(N.step)
+    kept = {key: values for key, values in whole.counters.items() if key[0] != counter}
+    found = stalls_of(rows(site, replace(whole, counters=kept)))
+    assert len(kept) < len(whole.counters) and {rule for rule, _ in found} == {"slow_save"}
+    assert verdicts(rows(site, replace(whole, counters=kept))) == {
+        "unknown" if counter in ("requests", "response_time_seconds") else "server"
+    }
+
+
 def test_bytes_alone_are_enough_to_see_saves() -> None:
     whole = StorageCounters(SMALL).window(N.step)
     only = replace(whole, counters={("sent_bytes", "WRITE"): whole.counters["sent_bytes", "WRITE"]}, hosts={})
