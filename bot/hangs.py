@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from bot import events as ev
 from bot.incidents import open_incident, open_new
-from bot.model import Attempt, Incident, Kind, Observation, Pace, Plan, Progress, Reading, Recovery, Session
+from bot.model import Attempt, Incident, Kind, Observation, Pace, Plan, Progress, Reading, Recovery, Session, Stall
 from bot.outcomes import chain_class
 from bot.paces import paced
 from bot.policy import Policy, ProgressNumbers
@@ -44,7 +44,7 @@ def see_progress(draft: Draft, seen: Observation, policy: Policy) -> None:
 def _excuse(draft: Draft, seen: Observation, session: Session, progress: Progress, policy: Policy) -> str:
     """Why the run may stand still now; empty = nothing explains it."""
     stalled = any(
-        i.kind == "checkpoint_stall" and session.key in i.hurt and (i.stall is None or i.stall.ended is None)
+        i.kind == "checkpoint_stall" and session.key in i.hurt and (i.stall is None or _holds_up(i.stall, session))
         for i in draft.state.open_incidents()
     )
     if stalled or any(s.session == session.key and s.stalled for v in seen.storage if v.known for s in v.sessions):
@@ -54,6 +54,11 @@ def _excuse(draft: Draft, seen: Observation, session: Session, progress: Progres
     files = {s.phase for v in seen.storage if v.known for s in v.sessions if s.session == session.key}
     told = files & {"save", "load"}
     return min(told) if told else "save" if _saving(seen, session, policy) else ""
+
+
+def _holds_up(stall: Stall, session: Session) -> bool:
+    """A save that is late by what the trainer tells says nothing of the storage: a run that hangs saves late, too."""
+    return stall.ended is None and stall.export != session.name
 
 
 def _saving(seen: Observation, session: Session, policy: Policy) -> bool:
@@ -97,7 +102,12 @@ def _went_on(progress: Progress, excuse: str, incident: Incident) -> bool:
 def _explained(draft: Draft, session: Session, incident: Incident) -> None:
     """The storage was judged later than the run: one cause is told once."""
     stall = next(
-        (i for i in draft.state.open_incidents() if i.kind == "checkpoint_stall" and session.key in i.hurt), None
+        (
+            i
+            for i in draft.state.open_incidents()
+            if i.kind == "checkpoint_stall" and session.key in i.hurt and i.stall and i.stall.export != session.name
+        ),
+        None,
     )
     if stall:
         why = f"explained by the storage stall of incident {stall.id}"

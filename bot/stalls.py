@@ -13,6 +13,7 @@ from bot import events as ev
 from bot.incidents import open_new
 from bot.model import Incident, Observation, Session, SessionStorage, Stall, StorageView
 from bot.policy import Policy
+from bot.rhythm import told_views
 from bot.state import Draft, State
 
 KIND = "checkpoint_stall"
@@ -23,11 +24,12 @@ EXPLAINS_FOR = (
 
 def see_stalls(draft: Draft, seen: Observation, policy: Policy) -> None:
     """Open, change and close; what could not be measured changes nothing."""
-    for view in sorted(seen.storage, key=_is_idle):
+    views = (*seen.storage, *told_views(draft.state, seen, policy.storage))
+    for view in sorted(views, key=_is_idle):
         if view.known:
             _see(draft, view, policy)
     for incident in _open_stalls(draft.state):
-        why = _over(draft, incident, seen.storage, policy)
+        why = _over(draft, incident, views, policy)
         if why:
             draft.emit(ev.IncidentClosed(draft.at, incident.id, incident.episode, why))
     _explain_failures(draft)

@@ -98,7 +98,14 @@ def _stands_out(m: Measures) -> bool:
 
 
 def _idle(m: Measures) -> bool:
-    return (m.in_flight or 0) < 1 and not m.waiting_nodes
+    return _measured(m) and (m.in_flight or 0) < 1 and not m.waiting_nodes
+
+
+def _measured(m: Measures) -> bool:
+    """Counters tell of the clients at all."""
+    return any(
+        value is not None for value in (m.in_flight, m.queue_share, m.backlog, m.rtt, m.rate, m.slots, m.link_use)
+    )
 
 
 # -- advice ------------------------------------------------------------------------------------------------------------
@@ -157,6 +164,8 @@ def _unknown(stall: Stall) -> str:
     if stall.rule == "overdue_save" and _idle(m):
         return "look at the job itself: it writes nothing, and what little it asks is answered"
     like = "it looks like full RPC slots (a queue, and answers as fast as usual). " if _queues(m) else ""
+    if not _measured(m):
+        return f"look at the job's log and at the storage. To tell more, xidbot needs {'; '.join(m.missing)}"
     if m.missing:
         return f"{like}to tell, xidbot needs: {'; '.join(m.missing)}"
     return like + "look at the server and at the job's log"
