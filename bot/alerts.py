@@ -6,10 +6,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
+
+from bot.moments import rfc3339
 
 OURS = "xidbot"  # label `source` of the pages we send
 STALE_AFTER = 86_400  # s without a word; Alertmanager repeats what fires each 4 h unless told otherwise
@@ -64,13 +65,7 @@ def _moment(text: object) -> int:
     """Unix seconds of RFC 3339, whose fraction Go writes with up to nine digits."""
     if not isinstance(text, str):
         raise ValueError("is no time; RFC 3339 is expected")
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ValueError(f"{text[:40]!r} is no time; RFC 3339 is expected") from error
-    if found.tzinfo is None:
-        raise ValueError(f"{text[:40]!r} names no time zone")
-    return int(found.timestamp() // 1)
+    return int(rfc3339(text) // 1)
 
 
 Moment = Annotated[int, BeforeValidator(_moment)]
@@ -123,11 +118,13 @@ def is_ours(alert: Alert) -> bool:
 
 
 def _read(found: _Alert, now: int, cut: int) -> Alert:
+    """A start that is Go's "no time" is none: it then began when it was told."""
+    starts = found.startsAt if found.startsAt > ZERO else now
     ends = None
     if found.status == "resolved":
-        ends = max(found.startsAt, found.endsAt) if found.endsAt > ZERO else now
+        ends = max(starts, found.endsAt) if found.endsAt > ZERO else now
     name = found.fingerprint or _fingerprint(found.labels)
-    return Alert(name, found.startsAt, ends, found.labels, found.annotations, now, now, cut)
+    return Alert(name, starts, ends, found.labels, found.annotations, now, now, cut)
 
 
 def _fingerprint(labels: Mapping[str, str]) -> str:

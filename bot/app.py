@@ -13,7 +13,7 @@ from bot import __version__
 from bot.act import Actor, act
 from bot.arrivals import Arrivals
 from bot.clock import Clock
-from bot.config import address, secret
+from bot.config import AlertmanagerSite, address, secret
 from bot.deliver import Deliverer, deliver
 from bot.errors import ConfigError, XidbotError
 from bot.events import Started
@@ -37,6 +37,7 @@ from store.store import Store
 
 if TYPE_CHECKING:
     from bot.eyes import Eyes
+    from bot.sources.alertmanager import Alertmanager
 
 log = logging.getLogger(__name__)
 ACT_EVERY = 5.0  # s; every recorded action also wakes the loop
@@ -74,19 +75,28 @@ def make_eyes(site: Site, scheduler: Scheduler, store: Store) -> Eyes:
 
 def make_pager(site: Site) -> Pager | None:
     """None without an Alertmanager."""
-    from bot.http_session import DeadlineSession
-    from bot.sources.alertmanager import Alertmanager
+    from bot.sources.alertmanager import Several
 
     am = site.config.alertmanager
     if am is None:
         return None
-    session = DeadlineSession(am.timeout, source="alertmanager", token_file=am.token_file, ca_file=am.ca_file)
+
     slack = site.config.slack
     link = f"https://slack.com/app_redirect?channel={slack.channel}" if slack else ""
     paging = Paging(
         site.config.site.name, site.config.prometheus.node_labels, link, am.every, site.config.site.timezone
     )
-    return Pager(Alertmanager(am.url, session), paging, am.pages)
+    return Pager(Several(alertmanagers(am)), paging, am.pages)
+
+
+def alertmanagers(am: AlertmanagerSite) -> list[Alertmanager]:
+    from bot.http_session import DeadlineSession
+    from bot.sources.alertmanager import Alertmanager
+
+    def session() -> DeadlineSession:
+        return DeadlineSession(am.timeout, source="alertmanager", token_file=am.token_file, ca_file=am.ca_file)
+
+    return [Alertmanager(url, session()) for url in am.url]
 
 
 def slack_tokens(site: Site) -> Tokens | None:
@@ -161,6 +171,7 @@ class App:
         self._wakes: list[Callable[[], None]] = []
         self._ended = threading.Event()
         self._error: XidbotError | None = None
+        self._at_rest = True  # no turn is under way
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -175,7 +186,7 @@ class App:
             on_call={"on call": slack.on_call, "secondary": slack.secondary} if slack else {},
             send=self.slack.sender.send_due if self.slack else None,
             files=self.slack.files if self.slack else None,
-            silence=self.pager.silence if self.pager else lambda incident, state: "",
+            quiet=self.pager,
         )
 
     def _listener(self) -> Listener | None:
@@ -226,8 +237,8 @@ class App:
         self.begin(now)
         seen = self.tick(now)
         self.act(now)
+        self.page(now)  # before deliver, which asks it what is silenced
         self.deliver(now)
-        self.page(now)
         return seen
 
     # -- the service -----------------------------------------------------------------------------
@@ -246,12 +257,14 @@ class App:
         self.listener = self._listener()
         if self.listener:
             self.listener.start()
-        for seconds, name, turn in turns:
-            self._wakes.append(clock.every(min(seconds, step), name, Loop(name, turn, self._fail)))
-        if self.slack:
-            self.slack.inbound.start()
-        self._ended.wait()
-        clock.stop()
+        try:
+            for seconds, name, turn in turns:
+                self._wakes.append(clock.every(min(seconds, step), name, Loop(name, turn, self._fail)))
+            if self.slack:
+                self.slack.inbound.start()
+            self._ended.wait()
+        finally:  # also when Slack refuses us, or on Ctrl-C: loops that go on would find the database closed
+            self._at_rest = clock.stop()
         if self._error:
             raise self._error
 
@@ -268,10 +281,13 @@ class App:
         self._ended.set()
 
     def close(self) -> None:
+        """After run. A turn that was left behind keeps the database, and its lease until the process ends: it may be
+        about to write down what it did to the cluster."""
         if self.listener:
             self.listener.stop()
         if self.slack:
             self.slack.inbound.stop()
         self.eyes.close()
-        self.store.drop_lease()
-        self.store.close()
+        if self._at_rest:
+            self.store.drop_lease()
+            self.store.close()

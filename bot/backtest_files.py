@@ -8,13 +8,13 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from math import isfinite
 from pathlib import Path
 from typing import TypeVar
 
 from bot.errors import BadReply, ConfigError
 from bot.markers import TOO_LARGE
+from bot.moments import rfc3339
 from bot.slurm_records import parse_hostlist
 
 T = TypeVar("T")
@@ -79,13 +79,7 @@ def moment(text: str) -> int:
         if not abs(told) < TOO_LARGE:  # nor infinite, nor no number
             raise ValueError(f"{text!r} are no Unix seconds{'; milliseconds?' if isfinite(told) else ''}")
         return round(told)
-    try:
-        parsed = datetime.fromisoformat(text.upper())
-    except ValueError as error:
-        raise ValueError(f"{text!r} is no time; write 2026-11-30T20:35:01Z or Unix seconds") from error
-    if parsed.tzinfo is None:
-        raise ValueError(f"{text!r} has no time zone; append Z or an offset such as +09:00")
-    return round(parsed.timestamp())
+    return round(rfc3339(text, " or Unix seconds"))
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="The findings as JSON.")
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
-    """Looks at the site file, the database, Prometheus, the scheduler, the gate and Slack; changes nothing.
+    """Looks at the site file, the database, Prometheus, the scheduler, the runs' logs and checkpoints, the kernel logs,
+    the listener, Alertmanager, the gate and Slack; changes nothing.
 
     Exit 0 all is well, 1 something was found, 2 the site file is wrong, 3 something cannot be reached. Run it under the
     bot's account: rights and sudo rules are that account's.

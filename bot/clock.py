@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 log = logging.getLogger(__name__)
-LEAVE = 10.0  # s that turns under way are given at the end: what they use is closed after that
+LEAVE = 10.0  # s that turns under way are given at the end, before what they use is closed
 
 
 class Clock(Protocol):
@@ -21,8 +21,9 @@ class Clock(Protocol):
         """Run `turn` at once and then every so often, one run at a time. Returns a wake: run it soon."""
         ...
 
-    def stop(self) -> None:
-        """No turn begins any more; returns when none runs, or when those that run have had their time."""
+    def stop(self) -> bool:
+        """No turn begins any more; returns when none runs, or when those that run have had their time. False: one
+        still runs, and uses what it uses."""
         ...
 
 
@@ -62,7 +63,7 @@ class LiveClock:
         wake()
         return wake
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
         for loop in self._loops.values():
@@ -71,6 +72,7 @@ class LiveClock:
         late = [name for name, loop in self._loops.items() if not loop.over(max(0.0, end - time.monotonic()))]
         if late:
             log.warning("%s: still in a turn after %g s, left behind", ", ".join(late), LEAVE)
+        return not late
 
 
 class _Loop:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from bot import yamlfile
 from bot.errors import ConfigError
@@ -49,6 +49,13 @@ def _url(text: str) -> str:
 
 
 Url = Annotated[str, AfterValidator(_url)]
+
+
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+Urls = Annotated[tuple[Url, ...], BeforeValidator(_listed), Field(min_length=1)]
 
 
 class Site(Strict):
@@ -133,9 +140,10 @@ class HttpSite(Strict):
 
 
 class AlertmanagerSite(Strict):
-    """pages: what wants a person is sent to it, each `every`; silences are read either way."""
+    """url: one, or all of a highly available set. pages: what wants a person is sent to each of them, each `every`;
+    silences are read either way, from whichever answer."""
 
-    url: Url
+    url: Urls
     token_file: Path | None = None
     ca_file: Path | None = None
     timeout: Duration = 10

@@ -120,7 +120,7 @@ WHY: dict[str, str] = {
     "http.listen": "beyond loopback only with a token_file",
     "http.token_file": "bearer token that senders show; /healthz needs none",
     "alertmanager": "Its silences are respected, and pages go out through it.",
-    "alertmanager.url": "with its route prefix, without /api/v2",
+    "alertmanager.url": "with its route prefix, without /api/v2; a list where there are several",
     "alertmanager.token_file": "bearer token, if it asks for one",
     "alertmanager.ca_file": "who signed its certificate",
     "alertmanager.timeout": "for a whole answer of it",

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bot import events as ev
-from bot.compose import STORY, answer_card, incident_card, needs_mention, story_card
+from bot.calls import Calls, Quiet
+from bot.compose import STORY, answer_card, incident_card, story_card
 from bot.digest_post import Files, Poster, post_digests
 from bot.model import Answer, Incident
 from bot.policy import Policy
@@ -16,6 +17,7 @@ from bot.state import State
 from bot.storage_post import Pictures, post_pictures
 from store.slots import Slots
 from store.store import Store, tag_of
+from templates import escape
 from templates.blocks import Card, card_blocks, fallback
 
 log = logging.getLogger(__name__)
@@ -35,13 +37,18 @@ class Deliverer:
     on_call: Mapping[str, str] = field(default_factory=dict)  # "on call" and "secondary" → whom to mention
     send: Callable[[], object] | None = None
     files: Files | None = None
-    silence: Callable[[Incident, State], str] = lambda incident, state: ""  # who silenced it and until when; "": nobody
+    quiet: Quiet | None = None  # what calls nobody; None: nothing
+
+    @property
+    def calls(self) -> Calls:
+        return Calls(self.store, self.on_call, self.quiet)
 
 
 def deliver(deliverer: Deliverer, now: int) -> None:
     state = deliverer.store.state()
     _want_incidents(deliverer, state, now)
-    _want_stories(deliverer, state, now)
+    if deliverer.calls.ready:
+        _want_stories(deliverer, state, now)
     _want_answers(deliverer, state, now)
     if deliverer.send:
         deliverer.send()
@@ -56,7 +63,14 @@ def _want_incidents(d: Deliverer, state: State, now: int) -> None:
     """One message per episode, edited in place."""
     for incident in sorted(state.all(Incident), key=lambda i: (i.id, i.episode)):
         if incident.closed is None or now - incident.closed < SETTLED_AFTER:
-            _want(d, incident.tag, "main", incident_card(incident, state, d.policy, d.tz), now)
+            _want(d, incident.tag, "main", _card(d, incident, state), now)
+
+
+def _card(d: Deliverer, incident: Incident, state: State) -> Card:
+    card = incident_card(incident, state, d.policy, d.tz)
+    silence = d.calls.silence(incident, state) if incident.closed is None else ""
+    told = (f":no_bell: Nobody is called: {escape(silence)}",) if silence else ()
+    return replace(card, paragraphs=(*card.paragraphs, *told))
 
 
 def _want(d: Deliverer, tag: str, slot: str, card: Card, now: int, thread_slot: str = "") -> None:
@@ -82,23 +96,16 @@ def _want_stories(d: Deliverer, state: State, now: int) -> None:
     for number, event in found:
         if type(event) in STORY and (tag := tag_of(event)):
             told.setdefault(tag, []).append((number, event))
+
+    def say(tag: str, slot: str, *lines: str) -> None:
+        _want(d, tag, slot, story_card(tag, slot, list(lines)), now, thread_slot="main")
+
     for tag, items in told.items():
-        lines = [_line(d, event, state) for _, event in items]
-        slot = f"story-{items[0][0]}"
-        _want(d, tag, slot, story_card(tag, slot, lines), now, thread_slot="main")
+        lines = [d.calls.line(number, event, STORY[type(event)](event, state), state) for number, event in items]
+        say(tag, f"story-{items[0][0]}", *lines)
     if found:
         d.store.set_cursor(CURSOR, str(found[-1][0]))
-
-
-def _line(d: Deliverer, event: ev.Event, state: State) -> str:
-    text = STORY[type(event)](event, state)
-    who = "secondary" if isinstance(event, ev.PlanReminded) and event.who == "secondary" else "on call"
-    person = d.on_call.get(who, "")
-    if not person or not needs_mention(event):
-        return text
-    incident = next((i for i in state.all(Incident) if i.tag == tag_of(event)), None)
-    silence = d.silence(incident, state) if incident else ""
-    return f"{text} ({who} is not called: {silence})" if silence else f"\x02{person}\x03 {text}"
+    d.calls.make_up(state, now, say)
 
 
 def _want_answers(d: Deliverer, state: State, now: int) -> None:

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bot.app import slack_tokens
+from bot.doctor_inputs import alertmanager, checkpoint_directories, job_logs, kernel_logs, listener
 from bot.doctor_metrics import checkpoints, mapping, prometheus, signals
 from bot.doctor_site import Finding, Findings, Patient, account, fail, ok, some, warn
 from bot.errors import ConfigError, GateError, SourceError, StoreError, Unreachable
@@ -212,11 +213,23 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("signals", signals),
     ("mapping", mapping),
     ("checkpoints", checkpoints),
+    ("checkpoint directories", checkpoint_directories),
+    ("job logs", job_logs),
+    ("kernel logs", kernel_logs),
+    ("http", listener),
+    ("alertmanager", alertmanager),
     ("gate", gate),
     ("slack", slack),
 )
 # What cannot be looked at without another one, and would only repeat its complaint.
-NEEDS = {"sessions": "scheduler", "signals": "prometheus", "mapping": "prometheus", "checkpoints": "prometheus"}
+NEEDS = {
+    "sessions": "scheduler",
+    "signals": "prometheus",
+    "mapping": "prometheus",
+    "checkpoints": "prometheus",
+    "checkpoint directories": "scheduler",
+    "job logs": "scheduler",
+}
 
 
 def examine(p: Patient, progress: Callable[[str], None] = lambda name: None) -> list[Finding]:

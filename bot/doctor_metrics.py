@@ -8,6 +8,7 @@ import numpy as np
 
 from bot.doctor_site import Finding, Findings, Patient, fail, ok, some, warn
 from bot.ports import Matrix
+from bot.sessions import rule_for
 from bot.sources.prometheus import PrometheusCheckpoints
 from bot.survey import unserved
 
@@ -76,8 +77,9 @@ def _gpus(p: Patient, node: str) -> int:
 
 
 def checkpoints(p: Patient) -> Findings:
-    """The gauges of the runs that are under way."""
-    running = {job.id: (job.id, job.name, f"session-{job.id}") for job in p.runs if job.state == "RUNNING"}
+    """The gauges of the runs that are under way, but for those whose directory is read."""
+    alone = [job for job in p.runs if (rule := rule_for(job, p.site.policy)) and not rule.checkpoint.directory]
+    running = {job.id: (job.id, job.name, f"session-{job.id}") for job in alone if job.state == "RUNNING"}
     gauges = next((rule.checkpoint.prometheus for rule in p.site.policy.sessions), None)
     if not running:
         return

@@ -14,8 +14,8 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 MAX_BYTES = 8 * 2**20  # an alert is about 1 kB in the webhook: room for a storm of several alerts on 1,250 nodes
 DEADLINE = 10.0  # s for the whole request to arrive; Alertmanager and curl send theirs in one go
+LEAVE = 5.0  # s that answers under way are given at the end: each writes a few rows
 MAX_CONNECTIONS = 64  # at once: two Alertmanagers, a scraper and a trainer's every node need far fewer
 TEXT = "text/plain; charset=utf-8"
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"  # what Prometheus reads
@@ -125,10 +126,40 @@ class Listener:
         self._thread.start()
 
     def stop(self) -> None:
+        """Nothing that is asked from now on is answered but with 503, so that a sender repeats it; answers under way
+        come to their end."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
         self._server.server_close()
+        if not self._server.answers.end(LEAVE):
+            log.warning("http: an answer took longer than %g s and is left behind", LEAVE)
+
+
+class _Answers:
+    """Those under way. After the end there is none, and none begins."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._under_way, self._over = 0, False
+
+    @contextmanager
+    def one(self) -> Iterator[bool]:
+        """False: it is too late for one."""
+        with self._changed:
+            begun = not self._over
+            self._under_way += begun
+        try:
+            yield begun
+        finally:
+            with self._changed:
+                self._under_way -= begun
+                self._changed.notify_all()
+
+    def end(self, within: float) -> bool:
+        with self._changed:
+            self._over = True
+            return self._changed.wait_for(lambda: not self._under_way, within)
 
 
 class _Server(socketserver.ThreadingTCPServer):
@@ -145,6 +176,7 @@ class _Server(socketserver.ThreadingTCPServer):
         deadline: float,
     ) -> None:
         self.table, self.token, self.deadline = table, token, deadline
+        self.answers = _Answers()
         self.address_family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
         self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
         try:
@@ -256,7 +288,8 @@ class _Request(BaseHTTPRequestHandler):
         if isinstance(body, Reply):
             return body
         try:
-            return route.answer(body)
+            with self.server.answers.one() as begun:
+                return route.answer(body) if begun else Reply(503, "the bot is stopping; ask again\n")
         except Exception:
             log.exception("http: %s %s failed", self.command, self.path)
             return Reply(500, "this failed here; the log tells why\n")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
+from bot.moments import rfc3339
 from bot.yamlfile import Strict
 
 # Unix milliseconds of any time since 1973 are above, Unix seconds until the year 5138 below.
@@ -42,13 +42,7 @@ def _seconds(value: object) -> object:
     if value is None:
         return None
     if isinstance(value, str):
-        try:
-            found = datetime.fromisoformat(value)
-        except ValueError as error:
-            raise ValueError(f"{value[:40]!r} is no time; Unix seconds or RFC 3339 are expected") from error
-        if found.tzinfo is None:
-            raise ValueError(f"{value[:40]!r} names no time zone")
-        value = found.timestamp()
+        value = rfc3339(value, " or Unix seconds")
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("is no time; Unix seconds or RFC 3339 are expected")
     if not 0 < value < TOO_LARGE:

@@ -18,7 +18,7 @@ from bot.alerts import OURS
 from bot.errors import SourceError
 from bot.model import Incident, Kind, Observation, Plan, Recovery, Session, SourceState
 from bot.ports import Observer
-from bot.sources.alertmanager import Alertmanager, Silence, Silences
+from bot.sources.alertmanager import Api, Silence, Silences
 from bot.state import State
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def severity_of(incident: Incident, state: State) -> Severity | None:
     wants = WANTS.get(incident.kind)
     if wants is None:
         return None
-    if _given_up(incident, state):
+    if given_up(incident, state):
         return "page"
     calm = incident.acked_by or _idle(incident) or _in_hand(incident, state)
     return "warn" if calm else wants[0]
@@ -95,7 +95,7 @@ def _in_hand(incident: Incident, state: State) -> bool:
     )
 
 
-def _given_up(incident: Incident, state: State) -> bool:
+def given_up(incident: Incident, state: State) -> bool:
     """A run that we no longer try to bring back is down, and nobody else has."""
     lost = [r.session for r in state.all(Recovery) if r.tag == incident.tag and r.outcome == "given_up"]
     sessions = [found for key in lost if (found := state.find(Session, key))]
@@ -105,7 +105,7 @@ def _given_up(incident: Incident, state: State) -> bool:
 def _firing(incident: Incident, state: State, now: int) -> bool:
     if incident.closed is None:
         return True
-    return now - incident.closed < GIVEN_UP_FOR and _given_up(incident, state)
+    return now - incident.closed < GIVEN_UP_FOR and given_up(incident, state)
 
 
 def _worth_telling(incident: Incident, state: State, now: int, paging: Paging) -> bool:
@@ -169,30 +169,45 @@ def _moment(seconds: int) -> str:
 
 @dataclass
 class Pager:
-    """Keeps Alertmanager told, and knows what it silences. pages False: only the silences. One thread turns it; any may
-    look."""
+    """Keeps Alertmanager told, and knows what it silences. pages False: only the silences. looked: it has been asked,
+    with or without success. One thread turns it; any may look."""
 
-    alertmanager: Alertmanager
+    alertmanager: Api
     paging: Paging
     pages: bool = True
-    silences: Silences = Silences()
+    silences: Silences = Silences()  # as far as they can be read now
     problem: str = ""
+    looked: bool = False
+    _last: Silences = Silences()  # when they could be read last
     _sent: Mapping[str, Alert] = field(default_factory=dict)  # by labels, what fires there as far as we know
     _sent_at: int | None = None
     _read_at: int | None = None
 
     def turn(self, state: State, now: int) -> None:
         """What could not be done is in `problem`, and tried again at the next turn."""
-        problems = [self._in(self._post, state, now) if self.pages else "", self._in(self._read, state, now)]
+        try:
+            problems = [self._in(self._read, state, now)]
+        finally:
+            self.looked = True  # whatever came of it: nobody waits for more
+        problems += [self._in(self._post, state, now)] if self.pages else []
         problem = "; ".join(dict.fromkeys(filter(None, (*problems, *self.silences.unread))))
         if problem != self.problem:
             log.warning("alertmanager: %s", problem or "all is well again")
         self.problem = problem
 
     def silenced(self, incident: Incident, state: State) -> Silence | None:
-        """The silence that the incident's page falls under, if any."""
-        severity = severity_of(incident, state) or "warn"
-        return self.silences.matching({**labels_of(incident, self.paging), "severity": severity})
+        """The silence that the incident's page falls under, if any. None also while they cannot be read: rather once
+        too often than never."""
+        return self.silences.matching(self._labels(incident, state))
+
+    def lasts(self, incident: Incident, state: State, now: int) -> bool:
+        """A silence that it was seen under goes on. While they cannot be read it does until its end: who was not called
+        then need not be called only because Alertmanager restarts."""
+        known = self._last.matching(self._labels(incident, state))
+        return known is not None and now < known.endsAt
+
+    def _labels(self, incident: Incident, state: State) -> dict[str, str]:
+        return {**labels_of(incident, self.paging), "severity": severity_of(incident, state) or "warn"}
 
     def silence(self, incident: Incident, state: State) -> str:
         """The same in words; empty without one."""
@@ -229,7 +244,8 @@ class Pager:
         if self._read_at is not None and now - self._read_at < SILENCES_EVERY:
             return
         try:
-            self.silences, self._read_at = self.alertmanager.silences(), now
+            self.silences = self._last = self.alertmanager.silences()
+            self._read_at = now
         except SourceError:
             self.silences, self._read_at = Silences(), None
             raise

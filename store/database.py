@@ -47,15 +47,17 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it or none."""
+        """One transaction: all of it or none. The commit may fail too (a full disk), and of some errors SQLite has
+        rolled back already: either way the next transaction finds none open."""
         with self._lock:
             self._connection.execute("begin immediate")
             try:
                 yield self._connection
+                self._connection.execute("commit")
             except BaseException:
-                self._connection.execute("rollback")
+                if self._connection.in_transaction:
+                    self._connection.execute("rollback")
                 raise
-            self._connection.execute("commit")
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:

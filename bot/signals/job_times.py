@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
+from collections.abc import Iterable, Sequence
+from datetime import UTC, tzinfo
+
+from bot.moments import moment, offset
 
 HMS = r"(?P<h>[01]\d|2[0-3]):(?P<mi>[0-5]\d):(?P<s>[0-5]\d|60)"
 ZONE = r"(?:[.,]\d+)?\s?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)?(?![\d:])"
@@ -22,7 +24,6 @@ FORMS = tuple(
 )
 EPOCH = re.compile(r"^\W{0,3}(?P<epoch>1\d{9})(?:\.\d+)?(?=[\s\]|,:])", re.ASCII)
 LOOK = 400  # characters: a time stands at a line's beginning, or in the short lines of a scheduler
-SLACK = 86400  # s: a yearless date further ahead than this is last year's
 NEAR = 900  # s: a zone must explain the last line this well, else the site's is kept
 
 
@@ -39,41 +40,10 @@ def when(text: str, near: int, zone: tzinfo) -> int | None:
 
 def _seconds(found: re.Match[str], near: int, zone: tzinfo) -> int | None:
     parts = found.groupdict()
-    named = _zone(parts.get("zone"))
     month = int(parts["mo"]) if parts.get("mo") else MONTHS.index(parts["mon"].lower()) + 1
-    make = _maker(month, int(parts["d"]), (int(parts["h"]), int(parts["mi"]), min(59, int(parts["s"]))), named or zone)
-    if parts.get("y"):
-        return make(int(parts["y"]))
-    year = datetime.fromtimestamp(near, UTC).year
-    known = [t for y in (year + 1, year, year - 1) if (t := make(y)) is not None and t <= near + SLACK]
-    return known[0] if known else None
-
-
-def _maker(month: int, day: int, clock: tuple[int, int, int], zone: tzinfo) -> Callable[[int], int | None]:
-    def make(year: int) -> int | None:
-        try:
-            return int(datetime(year, month, day, *clock, tzinfo=zone).timestamp())
-        except ValueError:  # 31 June, or 29 February in another year
-            return None
-
-    return make
-
-
-def _zone(text: str | None) -> tzinfo | None:
-    if not text:
-        return None
-    if text in ("Z", "UTC"):
-        return UTC
-    sign = -1 if text[0] == "-" else 1
-    digits = text[1:].replace(":", "")
-    offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-    return None if offset >= timedelta(hours=24) else _fixed(sign * offset)
-
-
-def _fixed(offset: timedelta) -> tzinfo:
-    from datetime import timezone
-
-    return timezone(offset)
+    clock = int(parts["h"]), int(parts["mi"]), min(59, int(parts["s"]))
+    year = int(parts["y"]) if parts.get("y") else None
+    return moment(year, month, int(parts["d"]), clock, near, offset(parts.get("zone") or "") or zone)
 
 
 def zone_of(lines: Iterable[str], written: int, zones: Sequence[tzinfo]) -> tzinfo:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from bot.alerts import Alert, Moment
-from bot.errors import BadReply
+from bot.errors import BadReply, SourceError, Unreachable
 from bot.http_session import DeadlineSession
 from bot.model import Mark
+
+log = logging.getLogger(__name__)
 
 SOURCE = "alertmanager"
 SIGNAL = "alert"
@@ -106,8 +110,8 @@ class Silences:
     unread: tuple[str, ...] = ()
 
     def matching(self, labels: Labels) -> Silence | None:
-        """The first silence that these labels fall under."""
-        return next((silence for silence in self.active if silence.matches(labels)), None)
+        """The silence that these labels fall under; of several the one that lasts longest."""
+        return max((s for s in self.active if s.matches(labels)), key=lambda s: s.endsAt, default=None)
 
 
 def read_silences(body: Any) -> Silences:
@@ -138,11 +142,19 @@ def _fault(silence: Silence) -> str:
 # -- its API -----------------------------------------------------------------------------------------------------------
 
 
+class Api(Protocol):
+    """What the pager needs of an Alertmanager. Both raise SourceError."""
+
+    def silences(self) -> Silences: ...
+
+    def post(self, alerts: Sequence[Mapping[str, Any]]) -> None: ...
+
+
 class Alertmanager:
     """API v2. Every method raises SourceError: Unreachable, AuthFailed or BadReply with Alertmanager's own words."""
 
     def __init__(self, url: str, session: DeadlineSession) -> None:
-        self._api, self._session = f"{url}/api/v2", session
+        self.url, self._api, self._session = url, f"{url}/api/v2", session
 
     def silences(self) -> Silences:
         try:
@@ -153,3 +165,39 @@ class Alertmanager:
     def post(self, alerts: Sequence[Mapping[str, Any]]) -> None:
         """Those it can use are taken even when others are refused."""
         self._session.post(f"{self._api}/alerts", json=list(alerts))
+
+
+T = TypeVar("T")
+
+
+class Several:
+    """All Alertmanagers of a site as one, as Prometheus does it: each is told of everything, because they share
+    silences and who was woken, and not alerts. Asked at once, so that one that hangs holds up no other. Raises
+    SourceError when none could be used; while one can, the others are in `problems`."""
+
+    def __init__(self, each: Sequence[Alertmanager]) -> None:
+        self._each = tuple(each)
+        self.problems: Mapping[str, str] = {}  # URL → what was wrong with it when it was last asked
+
+    def silences(self) -> Silences:
+        """What any of them silences."""
+        told = self._all(Alertmanager.silences)
+        active = {silence.id: silence for found in told for silence in found.active}
+        return Silences(tuple(active.values()), tuple(dict.fromkeys(why for found in told for why in found.unread)))
+
+    def post(self, alerts: Sequence[Mapping[str, Any]]) -> None:
+        self._all(lambda one: one.post(alerts))
+
+    def _all(self, ask: Callable[[Alertmanager], T]) -> list[T]:
+        with ThreadPoolExecutor(len(self._each)) as pool:
+            asked = [(one.url, pool.submit(ask, one)) for one in self._each]
+        errors = {url: error for url, answer in asked if isinstance(error := answer.exception(), SourceError)}
+        if len(errors) == len(asked) == 1:
+            raise next(iter(errors.values()))
+        problems = {url: error.message.removeprefix(f"{SOURCE}: ") for url, error in errors.items()}
+        if len(errors) == len(asked):
+            raise Unreachable(SOURCE, "; ".join(f"{url}: {why}" for url, why in problems.items()))
+        for url in problems.keys() ^ self.problems.keys():
+            log.warning("%s: %s", url, problems.get(url, "all is well again"))
+        self.problems = problems
+        return [answer.result() for url, answer in asked if url not in errors]

@@ -7,7 +7,7 @@ A save counts when its trainer says so: by a file that it writes last, beside th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -70,6 +70,7 @@ class DirectoryCheckpoints:
     places: Callable[[], Mapping[str, DirectoryPlace]]
     mounts: Callable[[], Sequence[str]] = mounts
     problem: str = ""  # what could not be read last time
+    absent: Collection[str] = ()  # jobs whose directory was not there
     _told: tuple[JobSave, ...] = ()
     _seen: dict[tuple[str, str, int], int] = field(default_factory=dict)
 
@@ -92,6 +93,7 @@ class DirectoryCheckpoints:
         found: dict[str, list[Save]] = {}
         errors: list[SourceError] = []
         problems: list[str] = []
+        absent: set[str] = set()
         for storage, asked in _by_storage(wanted, self.mounts()).items():
             try:
                 answers = self.reader.ask(storage, [_question(wanted[job]) for job in asked])
@@ -100,7 +102,9 @@ class DirectoryCheckpoints:
                 continue
             for job, answer in zip(asked, answers, strict=True):
                 problems += _problem(wanted[job], answer)
+                absent |= {job} if answer and answer.get("missing") else set()
                 found[job] = self._judged(at, job, wanted[job], answer)
+        self.absent = absent
         self.problem = "; ".join(dict.fromkeys([*(_words(error) for error in errors), *problems]))
         if errors and not found:
             raise errors[0]

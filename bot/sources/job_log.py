@@ -29,7 +29,8 @@ KEPT = 24 * 3600  # s that a mark can be asked for
 
 @dataclass(slots=True)
 class _Followed:
-    """One attempt's log. known: path → [inode, offset]. still: looks in a row without anything new since it is due."""
+    """One attempt's log. known: path → [inode, offset, seam], as the child wants it. still: looks in a row without
+    anything new since it is due."""
 
     attempt: str
     lines: JobLines
@@ -154,7 +155,7 @@ class JobLog:
             followed.lines.flush()  # half a line of the file before it
         if begin != expected:  # the middle was left out, and the first line is cut
             data = data.partition(b"\n")[2]
-        followed.known[path] = [file["inode"], begin + len(data_of(file))]
+        followed.known[path] = [file["inode"], begin + len(data_of(file)), file["seam"]]
         followed.written = max(followed.written or 0, int(file["mtime"]))
         if data:
             followed.lines.feed(data, path, int(file["mtime"]))

@@ -8,6 +8,7 @@ standard input is then at its end. It opens regular files only: a FIFO or a devi
 from __future__ import annotations
 
 import base64
+import binascii
 import contextlib
 import fnmatch
 import glob
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+SEAM = 4096  # bytes: some dozens of lines, with their times or steps
 SMALL = 256  # bytes of a marker that names a checkpoint: longer ones do not
 ZIP_END = b"PK\x05\x06"  # torch.save writes this record last, within the file's last 64 KiB + 22 bytes
 ZIP_TAIL = 65_557
@@ -32,14 +34,15 @@ Answer = dict[str, Any]
 def tail(path: str, known: dict[str, list[int]], limit: int, newest: int) -> Answer:
     """What the files of a glob pattern have got since last time, at most the last `limit` bytes of each.
 
-    known: path -> [inode, offset] of last time; another inode or a shorter file is read anew. newest: so many files,
-    the most recently changed first.
+    known: path -> [inode, offset, seam] of last time; another inode, a shorter file, and one that has something else
+    before the offset (Slurm cuts a requeued job's log, which may have grown past it by now) is read anew. newest: so
+    many files, the most recently changed first.
     """
     files = [file for found in glob.iglob(path) if (file := _regular(found))]
     if not files:
         raise _nothing(path, "no such file")
     files.sort(key=lambda file: (-file[1].st_mtime_ns, file[0]))
-    return {"files": [_tail(name, known.get(name, [0, 0]), limit) for name, _ in files[:newest]]}
+    return {"files": [_tail(name, known.get(name, [0, 0, 0]), limit) for name, _ in files[:newest]]}
 
 
 def _nothing(path: str, words: str) -> FileNotFoundError:
@@ -62,13 +65,13 @@ def _regular(path: str) -> tuple[str, os.stat_result] | None:
 
 
 def _tail(path: str, known: list[int], limit: int) -> Answer:
-    inode, offset = known
+    inode, offset, seam = known
     fd = os.open(path, FLAGS)
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(22, "not a regular file", path)
-        same = found.st_ino == inode and offset <= found.st_size
+        same = found.st_ino == inode and offset <= found.st_size and seam == _seam(fd, offset)
         begin = max(offset if same else 0, found.st_size - limit)
         data = _bytes(fd, begin, found.st_size - begin)
         return {
@@ -78,10 +81,17 @@ def _tail(path: str, known: list[int], limit: int) -> Answer:
             "mtime": found.st_mtime,
             "begin": begin,
             "fresh": not same,
+            "seam": _seam(fd, begin + len(data)),
             "data": base64.b64encode(data).decode("ascii"),
         }
     finally:
         os.close(fd)
+
+
+def _seam(fd: int, end: int) -> int:
+    """A checksum of what lies before the end: two attempts' logs may begin alike, and hardly have the same there."""
+    begin = max(0, end - SEAM)
+    return binascii.crc32(_bytes(fd, begin, end - begin))
 
 
 def _bytes(fd: int, begin: int, count: int) -> bytes:

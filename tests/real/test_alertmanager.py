@@ -13,24 +13,28 @@ from typing import Any
 
 import pytest
 
+from bot import doctor_inputs
 from bot import policy as policies
-from bot.app import App
+from bot.app import App, alertmanagers
 from bot.arrivals import Arrivals
 from bot.clock import LiveClock
+from bot.config import AlertmanagerSite
 from bot.errors import Unreachable
 from bot.http import Listener
 from bot.http_session import DeadlineSession
 from bot.model import Incident, Reading
-from bot.pages import Pager, Paging
+from bot.pages import SILENCES_EVERY, Pager, Paging
 from bot.site import read_site
 from bot.sources.alertmanager import Alertmanager as Api
-from bot.sources.alertmanager import AlertMarks
+from bot.sources.alertmanager import AlertMarks, Several
 from bot.state import State
 from bot.vitals import Vitals
 from store.database import Database
 from store.inbound import Inbound
 from tests.real.alertmanager import Alertmanager, PagerDuty
 from tests.real.supervise import eventually, free_port
+from tests.scenarios.test_pages import hurt, texts
+from tests.scenarios.world import World
 
 pytestmark = pytest.mark.real
 
@@ -148,6 +152,53 @@ def test_a_silence_made_there_holds_here(alertmanager: Alertmanager, pager: Page
     pager.turn(state, now() + 15)
     assert pager.silenced(incident, state) is None
     eventually(lambda: pagerduty.calls("XidbotGpuFault") == ["firing"], every=0.02, why="the silence is over")
+
+
+def test_a_silence_made_there_keeps_slack_quiet_and_its_end_calls(
+    alertmanager: Alertmanager, pager: Pager, tmp_path: Path
+) -> None:
+    """The world's clock stands in another month than Alertmanager's: its silence lasts beyond both."""
+    silence = alertmanager.amtool("silence", "add", "node=~node-0.", "-c", "repair", "-a", "alice", "-d", "400d")
+    w = hurt(lambda **facts: World(tmp_path / "world", **facts))
+    try:
+        (story,) = texts(w, pager)
+        assert "on call is not called: silenced in Alertmanager by alice for repair" in story
+        alertmanager.amtool("silence", "expire", silence)
+        w.now += SILENCES_EVERY
+        assert "<!subteam^S1> the silence in Alertmanager is over" in texts(w, pager)[-1]
+    finally:
+        w.store.close()
+
+
+def test_of_two_alertmanagers_both_are_told_and_either_may_silence(
+    alertmanager: Alertmanager, listener: Listener, pagerduty: PagerDuty, tmp_path: Path
+) -> None:
+    other = Alertmanager(tmp_path / "other", f"{listener.url}/alertmanager", TOKEN, pagerduty.url)
+    state = fault()
+    (incident,) = state.all(Incident)
+    try:
+        with DeadlineSession(5, source="alertmanager") as session:
+            both = Pager(Several([Api(one.url, session) for one in (alertmanager, other)]), Paging("haein", ["node"]))
+            other.amtool("silence", "add", "node=node-03", "-c", "repair", "-a", "alice", "-d", "1h")
+            both.turn(state, now())
+            assert [len(one.alerts()) for one in (alertmanager, other)] == [1, 1]
+            assert both.silenced(incident, state)
+            alertmanager.stop()
+            both.turn(state, now() + 60)
+            assert both.problem == "" and both.silenced(incident, state)
+            other.stop()
+            both.turn(state, now() + 120)
+            assert "Connection refused" in both.problem and not both.silenced(incident, state)
+    finally:
+        other.stop()
+
+
+def test_doctor_finds_it_well_and_changes_nothing(alertmanager: Alertmanager) -> None:
+    alertmanager.amtool("silence", "add", "node=node-03", "-c", "repair", "-a", "alice", "-d", "1h")
+    site = AlertmanagerSite.model_validate({"url": alertmanager.url})
+    (found,) = [finding for one in alertmanagers(site) for finding in doctor_inputs._alertmanager(one, site)]
+    assert str(found) == f"ok    alertmanager {alertmanager.url}: 1 active silences, takes pages"
+    assert alertmanager.alerts() == []
 
 
 def test_what_it_refuses_is_told_in_its_words(alertmanager: Alertmanager, pager: Pager) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from bot.deliver import Deliverer, deliver
+from bot.errors import Unreachable
 from bot.http_session import DeadlineSession
 from bot.model import Attempt, Incident, Observation, Reading, Recovery, Session
 from bot.pages import GIVEN_UP_FOR, LIVES, SILENCES_EVERY, Pager, Paging, WithPager, alerts_of, severity_of
-from bot.sources.alertmanager import Alertmanager, Silences, read_silences
+from bot.sources.alertmanager import Alertmanager, Several, Silences, read_silences
 from bot.state import State
 from store.slots import Slots
 from tests.real.faultproxy import FaultProxy
@@ -264,33 +265,171 @@ def test_an_alertmanager_that_cannot_be_used_is_one_of_the_sources(server: Fault
 # -- a silence in Slack ------------------------------------------------------------------------------------------------
 
 
-def threads(w: World, pager: Pager) -> list[str]:
-    """What Slack is to show in the threads."""
-    slots = Slots(w.store.database)
-    calls, silence = {"on call": "S1", "secondary": "U2"}, pager.silence
-    deliver(Deliverer(w.store, slots, w.policy, "UTC", "C01", on_call=calls, silence=silence), w.now)
+class Told:
+    """An Alertmanager of which only the silences matter; None: it cannot be read."""
+
+    def __init__(self, *found: Json) -> None:
+        self.found: list[Json] | None = list(found)
+
+    def silences(self) -> Silences:
+        if self.found is None:
+            raise Unreachable("alertmanager", "Connection refused")
+        return read_silences(self.found)
+
+    def post(self, alerts: Sequence[Mapping[str, Any]]) -> None:
+        pass
+
+
+ENDS = {"endsAt": "2027-01-15T09:30:00Z"}  # an hour and a half after the world begins
+ALICE = {"createdBy": "alice", "comment": "fan swap <!channel>", **ENDS}
+ON_NODE_1 = silence(("node", "=", "node-01")) | ALICE
+CALLS = {"on call": "S1", "secondary": "U2"}
+
+
+def texts(w: World, pager: Pager, slots: str = "story-%") -> list[str]:
+    """What Slack is to show in the threads, or in another kind of slot, after Alertmanager was asked once more."""
+    pager.turn(w.state, w.now)
+    deliver(Deliverer(w.store, Slots(w.store.database), w.policy, "UTC", "C01", on_call=CALLS, quiet=pager), w.now)
     with w.store.database.read() as connection:
-        rows = connection.execute("select blocks from slots where slot like 'story-%' order by seq").fetchall()
+        rows = connection.execute("select blocks from slots where slot like ? order by seq", (slots,)).fetchall()
     return [json.dumps(json.loads(blocks), ensure_ascii=False) for (blocks,) in rows]
 
 
 def test_what_is_silenced_calls_nobody_in_slack_and_says_why(world: Make) -> None:
-    w, node = hurt(world), ("node", "=", "node-01")
-    pager = Pager(None, replace(PAGING, tz="Asia/Seoul"))  # type: ignore[arg-type]
-    made = silence(node) | {"createdBy": "alice", "comment": "fan swap <!channel>", "endsAt": "2027-01-15T09:30:00Z"}
-    pager.silences = read_silences([made])
-    (story,) = threads(w, pager)
-    assert "<!subteam^S1>" not in story and "<!channel>" not in story
+    w, pager = hurt(world), Pager(Told(ON_NODE_1), replace(PAGING, tz="Asia/Seoul"))
+    (story,) = texts(w, pager)
+    (card,) = texts(w, pager, "main")
+    assert "<!subteam^S1>" not in story and "<!channel>" not in story + card
     assert "on call is not called: silenced in Alertmanager by alice for fan swap" in story
     assert "until Fri 15 Jan 18:30" in story
-    pager.silences = Silences()
-    w.run(minutes=16)
-    (story,) = threads(w, pager)[1:]
-    assert "<!subteam^S1>" in story and "silenced" not in story
+    assert "Nobody is called: silenced in Alertmanager by alice" in card
 
 
 def test_another_node_s_silence_calls_as_ever(world: Make) -> None:
-    pager = Pager(None, PAGING)  # type: ignore[arg-type]
-    pager.silences = read_silences([silence(("node", "=", "node-02"))])
-    (story,) = threads(hurt(world), pager)
+    pager = Pager(Told(silence(("node", "=", "node-02")) | ENDS), PAGING)
+    (story,) = texts(hurt(world), pager)
     assert "<!subteam^S1>" in story
+
+
+def test_an_alertmanager_that_cannot_be_read_silences_nobody(world: Make) -> None:
+    pager = Pager(Told(ON_NODE_1), PAGING)
+    pager.turn(State(), NOW)
+    pager.alertmanager.found = None  # type: ignore[attr-defined]
+    w = hurt(world)
+    (story,) = texts(w, pager)
+    assert "<!subteam^S1>" in story
+
+
+def test_who_was_not_called_is_called_once_when_the_silence_has_been_taken_away(world: Make) -> None:
+    w, told = hurt(world), Told(ON_NODE_1)
+    pager = Pager(told, PAGING)
+    assert len(texts(w, pager)) == 1
+    w.now += SILENCES_EVERY
+    assert len(texts(w, pager)) == 1
+    told.found = []
+    w.now += SILENCES_EVERY
+    assert "<!subteam^S1> the silence in Alertmanager is over and plan 1.1.1 still waits" in texts(w, pager)[1]
+    assert "Nobody is called" not in texts(w, pager, "main")[0]
+    w.now += SILENCES_EVERY
+    assert len(texts(w, pager)) == 2
+
+
+def test_everybody_whom_a_silence_kept_from_being_called_is_called_after_it(world: Make) -> None:
+    w, told = hurt(world), Told(ON_NODE_1)
+    pager = Pager(told, PAGING)
+    texts(w, pager)
+    w.run(minutes=35)  # both reminders, and the plan's end
+    assert not any("<!subteam^S1>" in story or "<@U2>" in story for story in texts(w, pager))
+    told.found = []
+    w.run(minutes=1)
+    last = texts(w, pager)[-1]
+    assert "<!subteam^S1> <@U2> the silence in Alertmanager is over and this still wants a person" in last
+
+
+@pytest.mark.parametrize("words", ["ack 1", "approve 1", "reject 1"])
+def test_nobody_is_called_after_a_silence_for_what_is_no_longer_needed(world: Make, words: str) -> None:
+    w, told = hurt(world), Told(ON_NODE_1)
+    pager = Pager(told, PAGING)
+    texts(w, pager)
+    w.say("UOPER", words)
+    told.found = []
+    w.run(seconds=30)
+    assert not any("<!subteam^S1>" in story for story in texts(w, pager))
+
+
+def test_who_was_not_called_is_not_called_because_alertmanager_restarts(world: Make) -> None:
+    """The silence is known, and so is its end."""
+    w, told = hurt(world), Told(ON_NODE_1)
+    pager = Pager(told, PAGING)
+    texts(w, pager)
+    told.found = None
+    w.now += SILENCES_EVERY
+    assert len(texts(w, pager)) == 1
+    w.now = moment(ENDS["endsAt"])
+    assert "the silence in Alertmanager is over" in texts(w, pager)[-1]
+
+
+def test_a_restart_forgets_nobody(world: Make) -> None:
+    w = hurt(world)
+    texts(w, Pager(Told(ON_NODE_1), PAGING))
+    w.restart()
+    still = Pager(Told(ON_NODE_1), PAGING)
+    assert len(texts(w, still)) == 1
+    assert "the silence in Alertmanager is over" in texts(w, Pager(Told(), PAGING))[-1]
+
+
+def test_nobody_is_called_before_it_is_known_what_is_silenced(world: Make) -> None:
+    w, pager = hurt(world), Pager(Told(ON_NODE_1), PAGING)
+    deliver(Deliverer(w.store, Slots(w.store.database), w.policy, "UTC", "C01", on_call=CALLS, quiet=pager), w.now)
+    with w.store.database.read() as connection:
+        assert [row["slot"] for row in connection.execute("select slot from slots")] == ["main"]
+    assert "on call is not called" in texts(w, pager)[0]
+
+
+# -- several Alertmanagers ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair(server: FaultProxy) -> Iterator[tuple[FaultProxy, FaultProxy, Pager]]:
+    with FaultProxy("http://127.0.0.1:1") as other, DeadlineSession(2, source="alertmanager") as session:
+        calm(other)
+        yield server, other, Pager(Several([Alertmanager(s.url, session) for s in (server, other)]), PAGING)
+
+
+def down(proxy: FaultProxy, body: str = "no leader") -> None:
+    proxy.clear()
+    proxy.fault("/", status=503, body=body, times=None)
+
+
+def test_each_of_several_is_told_and_any_may_silence(pair: tuple[FaultProxy, FaultProxy, Pager], world: Make) -> None:
+    one, other, pager = pair
+    calm(other, [ON_NODE_1])
+    w = hurt(world)
+    pager.turn(w.state, w.now)
+    assert len(posted(one)) == len(posted(other)) == 1
+    (incident,) = w.state.all(Incident)
+    assert pager.silenced(incident, w.state) and pager.problem == ""
+
+
+def test_one_of_several_that_is_down_is_no_incident_and_is_logged_once(
+    pair: tuple[FaultProxy, FaultProxy, Pager], world: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other, pager = pair
+    calm(other, [ON_NODE_1])
+    down(one)
+    w = hurt(world)
+    (incident,) = w.state.all(Incident)
+    for later in (0, 20, 40):
+        pager.turn(w.state, w.now + later)
+    assert pager.silenced(incident, w.state) and pager.problem == "" and len(posted(other)) == 1
+    assert [r.message for r in caplog.records if one.url in r.message and "no leader" in r.message] != []
+    assert len([r for r in caplog.records if one.url in r.message]) == 1
+
+
+def test_all_of_several_that_are_down_are_named(pair: tuple[FaultProxy, FaultProxy, Pager], world: Make) -> None:
+    one, other, pager = pair
+    down(one, "gone fishing")
+    down(other, "so have I")
+    pager.turn(hurt(world).state, NOW)
+    for server, words in ((one, "gone fishing"), (other, "so have I")):
+        assert server.url in pager.problem and words in pager.problem

@@ -134,6 +134,13 @@ def test_a_start_ahead_of_our_clock_counts_from_when_we_heard(inbound: Inbound) 
     assert marks(inbound, now=NOW + 60) == [("node-03", 0, 60)]
 
 
+def test_an_alert_without_a_start_began_when_it_was_told(inbound: Inbound) -> None:
+    receive(inbound, told(startsAt="0001-01-01T00:00:00Z"), now=NOW - 60)
+    assert marks(inbound) == [("node-03", -60, 0)]
+    receive(inbound, told(startsAt="0001-01-01T00:00:00Z", status="resolved"), now=NOW - 30)
+    assert [until for _, _, until in marks(inbound)] == [-30, -30]
+
+
 def test_the_node_is_found_as_the_site_says_and_what_has_none_is_kept(inbound: Inbound) -> None:
     labels: list[Json] = [
         {"alertname": "A", "instance": "node-01:9100"},

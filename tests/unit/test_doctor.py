@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,18 +17,23 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from bot import doctor, doctor_site
+from bot import doctor, doctor_inputs, doctor_site
 from bot import events as ev
 from bot.cli_doctor import doctor as command
 from bot.doctor import examine, exit_code
 from bot.doctor_site import Finding, Patient, patient
 from bot.errors import AuthFailed, GateError, Unreachable
+from bot.http import Handlers, Listener, Reply
 from bot.model import Argv, Cluster, Incident, Report, SourceState
 from bot.ports import Matrix
 from bot.schedulers.simulated import SimulatedScheduler
 from bot.site import read_site
 from bot.sources.prometheus import Health
+from bot.sources.reader import Reader
 from store.store import Store
+from tests.real.faultproxy import FaultProxy
+from tests.real.supervise import free_port
+from tests.unit.test_alertmanager import silence
 
 NODES = ("node-01", "node-02", "node-03", "node-04")
 SITE: dict[str, Any] = {
@@ -296,3 +304,136 @@ def test_a_broken_site_file_is_a_finding_too(tmp_path: Path) -> None:
 def test_what_it_is_made_of_needs_no_network(ward: Callable[..., Patient]) -> None:
     made = patient(ward().site, Path("x.db"))
     assert made.metrics.url == "http://127.0.0.1:9"
+
+
+# -- what comes in, and files ------------------------------------------------------------------------------------------
+
+MATCH = {"qos": "pretrain"}
+FACT = "NVRM: Xid (PCI:0000:c1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+
+
+def told(p: Patient, name: str) -> list[Finding]:
+    """What one check of the table finds."""
+    return list(doctor._looked(name, dict(doctor.CHECKS)[name], p))
+
+
+def test_the_listener(ward: Callable[..., Patient], tmp_path: Path) -> None:
+    (free,) = told(ward(http={"listen": f"127.0.0.1:{free_port()}"}), "http")
+    assert free.mark == "ok" and "open to everybody on this machine" in free.what
+    (absent,) = told(ward(http={"token_file": str(tmp_path / "none")}), "http")
+    assert absent.mark == "fail" and "cannot be read for the listener's token" in absent.what
+    (foreign,) = told(ward(http={"listen": "192.0.2.1:8095", "token_file": str(tmp_path / "xidbot.yaml")}), "http")
+    assert "cannot listen on 192.0.2.1:8095" in foreign.what and "none of this machine's" in foreign.remedy
+
+
+def test_a_port_that_is_taken_by_the_bot_or_by_another(ward: Callable[..., Patient]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        threading.Thread(target=lambda: other.accept()[0].close(), daemon=True).start()
+        (taken,) = told(ward(http={"listen": f"127.0.0.1:{other.getsockname()[1]}"}), "http")
+    assert taken.mark == "fail" and "another program" in taken.what
+    for reply, mark, words in ((Reply(), "ok", "the bot listens"), (Reply(503, "cannot see slurm\n"), "warn", "slurm")):
+        bot = Listener(("127.0.0.1", 0), Handlers(lambda _: Reply(), lambda _: Reply(), lambda: reply, Reply))  # noqa: B023
+        bot.start()
+        (found,) = told(ward(http={"listen": bot.url.removeprefix("http://")}), "http")
+        bot.stop()
+        assert found.mark == mark and words in found.what
+
+
+def test_each_alertmanager(ward: Callable[..., Patient]) -> None:
+    js = {"Content-Type": "application/json"}
+    with FaultProxy("http://127.0.0.1:1") as good, FaultProxy("http://127.0.0.1:1") as bad:
+        p = ward(alertmanager={"url": [good.url, bad.url]})
+        good.fault(
+            "/api/v2/silences", status=200, body=json.dumps([silence(("a", "=~", r"\pL"))]), headers=js, times=None
+        )
+        good.fault("/api/v2/alerts", status=200, body="", headers=js, times=None)
+        bad.fault("/api/v2/silences", status=200, body="[]", headers=js, times=None)
+        bad.fault("/api/v2/alerts", status=403, body="read only", times=None)
+        unread, fine, refused = told(p, "alertmanager")
+        assert unread.mark == "warn" and "cannot be applied here" in unread.what
+        assert fine.mark == "ok" and fine.what == f"alertmanager {good.url}: 1 active silences, takes pages"
+        assert refused.mark == "fail" and "403" in refused.what and bad.url in refused.what and refused.remedy
+        assert not refused.out_of_reach
+        assert [json.loads(seen.raw) for seen in good.requests if seen.path == "/api/v2/alerts"] == [[]]
+    gone = told(p, "alertmanager")
+    assert [f.out_of_reach for f in gone] == [True, True]
+
+
+def journal(at: float, host: str = "node-01", **fields: str) -> str:
+    entry = {"_HOSTNAME": host, "__REALTIME_TIMESTAMP": str(int(at * 1e6)), "MESSAGE": FACT, "_TRANSPORT": "kernel"}
+    return json.dumps({k: v for k, v in (entry | fields).items() if v}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "mark", "says", "remedy"),
+    [
+        (lambda now: journal(now), "ok", "1 lines of 1 hosts in the last day, the kernel's own word", ""),
+        (lambda now: journal(now, _TRANSPORT=""), "warn", "counts as a claim", "underscore"),
+        (lambda now: journal(now, host="hv-9"), "fail", "no nodes of the scheduler: hv-9", "node_pattern"),
+        (lambda now: "Dec  1 00:00:00 node-01 kernel: x\n" * 2, "warn", "no line of the last day", "still written"),
+        (lambda now: journal(now - 2 * 86400) * 2, "warn", "no line of the last day", "still written"),
+    ],
+)
+def test_a_journal_in_json(
+    ward: Callable[..., Patient], tmp_path: Path, lines: Callable[[float], str], mark: str, says: str, remedy: str
+) -> None:
+    log = tmp_path / "journal.json"
+    log.write_text(lines(time.time() - 60))
+    found = told(ward(logs={"kernel_log": {"journal": [str(log)]}}), "kernel logs")
+    assert any(f.mark == mark and says in f.what and remedy in f.remedy for f in found), found
+
+
+def test_kernel_logs_that_are_not_there_or_come_from_a_command_that_fails(
+    ward: Callable[..., Patient], tmp_path: Path
+) -> None:
+    command = ["sh", "-c", "echo No journal files were opened >&2; exit 1"]
+    p = ward(logs={"kernel_log": {"syslog": [str(tmp_path / "*.log")], "command": command}})
+    failed, absent = told(p, "kernel logs")
+    assert failed.mark == "fail" and "No journal files were opened" in failed.what and failed.remedy
+    assert absent.mark == "fail" and "no such file" in absent.what
+
+
+def test_the_log_of_a_run(ward: Callable[..., Patient], tmp_path: Path) -> None:
+    p = ward(sessions=[{"match": MATCH, "log": f"{tmp_path}/logs/$job.out"}])
+    (absent,) = told(p, "job logs")
+    assert absent.mark == "warn" and "session-123" in absent.what and "sessions.log" in absent.remedy
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "123.out").write_text("step 1\n")
+    (found,) = told(p, "job logs")
+    assert found.mark == "ok" and "session-123" in found.what
+    assert told(ward(), "job logs")[0].what == "job logs: no rule names any"
+
+
+def test_a_path_that_a_run_s_own_name_cannot_fill_in(ward: Callable[..., Patient], tmp_path: Path) -> None:
+    p = ward(sessions=[{"match": MATCH, "log": f"{tmp_path}/$name.out"}])
+    p.scheduler.jobs["123"] = replace(p.scheduler.jobs["123"], name="a/b")  # type: ignore[attr-defined]
+    (found,) = told(p, "job logs")
+    assert found.mark == "warn" and "cannot be filled in for session-123" in found.what
+
+
+def test_the_checkpoint_directory_of_a_run(ward: Callable[..., Patient], tmp_path: Path) -> None:
+    rule = {"match": MATCH, "checkpoint": {"directory": f"{tmp_path}/ckpt/$job"}}
+    p, place = ward(sessions=[rule]), tmp_path / "ckpt" / "123"
+    (absent,) = told(p, "checkpoint directories")
+    assert absent.mark == "warn" and "there is no such directory" in absent.what
+    (place / "iter_0000100").mkdir(parents=True)
+    (place / "iter_0000100" / "shard-0").write_bytes(b"x")
+    (unmarked,) = told(p, "checkpoint directories")
+    assert "nothing there says" in unmarked.what and "sessions.checkpoint.marker" in unmarked.remedy
+    (place / "latest_checkpointed_iteration.txt").write_text("100")
+    (found,) = told(p, "checkpoint directories")
+    assert found.mark == "ok" and "step 100 is whole, as latest_checkpointed_iteration.txt says" in found.what
+    p.metrics.gauges = False  # type: ignore[attr-defined]
+    assert wrong(p) == []  # no gauge is missing where the directory tells
+
+
+def test_a_checkpoint_directory_on_a_storage_that_hangs(
+    ward: Callable[..., Patient], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = Reader(deadline=0.2, argv=(sys.executable, "-c", "import sys; sys.stdin.read()"))
+    monkeypatch.setattr(doctor_inputs, "Reader", lambda: hanging)
+    rule = {"match": MATCH, "checkpoint": {"directory": f"{tmp_path}/ckpt/$job"}, "log": f"{tmp_path}/$job.out"}
+    p = ward(sessions=[rule])
+    for name in ("checkpoint directories", "job logs"):
+        (found,) = told(p, name)
+        assert found.out_of_reach and "storage" in found.remedy

@@ -6,8 +6,10 @@ import http.client
 import json
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -510,3 +512,48 @@ def test_metrics_are_there_before_the_first_tick(inbound: Inbound) -> None:
     assert found["xidbot_up", ""] == 0
     assert ("xidbot_last_good_tick_age_seconds", "") not in found
     assert found["xidbot_alertmanager_alerts_firing", ""] == 0
+
+
+# -- its end -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_under_way_comes_to_its_end_before_the_listener_does() -> None:
+    """What it writes to may be closed right after."""
+    begun, go, stopped = threading.Event(), threading.Event(), threading.Event()
+
+    def take(body: Any) -> Reply:
+        begun.set()
+        assert go.wait(20)
+        assert not stopped.is_set()
+        return Reply()
+
+    def stop() -> None:
+        listener.stop()
+        stopped.set()
+
+    listener = Listener(ANY_PORT, Handlers(take, take, Reply, Reply))
+    listener.start()
+    with ThreadPoolExecutor(2) as pool:
+        answer = pool.submit(ask, listener, "POST", "/checkpoint", "{}")
+        assert begun.wait(20)
+        stopping = pool.submit(stop)
+        assert not stopped.wait(0.3)
+        go.set()
+        stopping.result(20)
+        assert answer.result(20) == (200, "ok\n")
+
+
+def test_what_arrives_whole_only_after_the_end_is_not_taken(start: Callable[..., Listener], taker: Taker) -> None:
+    listener = start()
+    with socket.create_connection(place(listener), timeout=20) as slow:
+        slow.sendall(POST % 2 + b"{")
+        wait_until_read(listener)
+        listener.stop()
+        slow.sendall(b"}")
+        assert b" 503 " in slow.recv(65536)
+    assert taker.given == []
+
+
+def wait_until_read(listener: Listener) -> None:
+    """A second request is answered, so the first connection was accepted."""
+    assert ask(listener, "GET", "/healthz")[0] == 503

@@ -162,6 +162,15 @@ def test_a_log_that_begins_anew(world: World, how: str) -> None:
     assert [note.rank for note in world.notes()] == [12]
 
 
+def test_a_requeued_job_whose_cut_log_is_longer_than_before_is_read_from_its_beginning(world: World) -> None:
+    """Slurm cuts it unless JobFileAppend says otherwise; a run that fails at its start writes much the same each time."""
+    world.write(members() + step(10, "11:40:00"))
+    assert world.notes() == []
+    world.place = replace(world.place, attempt="9#1")
+    world.write(ECC + "no failure here\n" * 1000, "w")
+    assert [note.rank for note in world.notes()] == [12]
+
+
 def test_output_and_errors_in_two_files(tmp_path: Path) -> None:
     world = World(tmp_path / "9.out")
     world.write(members())

@@ -287,6 +287,9 @@ STAMPS = [
     ("Oct 06 17:59:27.123456 node-17 kernel: hello", AT, "node-17"),
     ("<4>Oct  6 17:59:27 node-17 kernel: [12.5] hello", AT, "node-17"),
     ("Oct  6 2026 17:59:27 node-17 kernel: hello", AT, "node-17"),
+    ("2026 Oct  6 17:59:27 node-17 kernel: hello", AT, "node-17"),
+    ("Tue Oct  6 17:59:27 2026 node-17 kernel: hello", AT, "node-17"),
+    ("<6>1 - node-17 kernel - - - hello", None, "node-17"),
     ("Okt 06 17:59:27 node-17 kernel: hello", AT, "node-17"),
     ("10월 06 17:59:27 node-17 kernel: hello", AT, "node-17"),
     ("2026-10-06T17:59:27+09:00 node-17 kernel: hello", AT, "node-17"),
@@ -322,6 +325,24 @@ def test_a_missing_year_is_the_nearest_one(now: str, stamp: str, meant: str) -> 
     moment = int(datetime.fromisoformat(now).replace(tzinfo=SEOUL).timestamp())
     expected = int(datetime.fromisoformat(meant).replace(tzinfo=SEOUL).timestamp())
     assert headers.split(f"{stamp} node-17 kernel: x", moment, SEOUL).at == expected
+
+
+def test_a_log_of_a_year_that_nobody_rotates_opens_nothing_old(tmp_path: Path) -> None:
+    """Eleven months ago is nearer to the same day of this year, which has not come yet."""
+    days = [NOW - 330 * 86_400, NOW - 200 * 86_400, NOW - 100 * 86_400]
+    (tmp_path / "log").write_text("".join(bsd(at, OFF_BUS) for at in days) + bsd(NOW - 30, FAULT))
+    log = kernel_log(Shelf(), UTC, syslog=(str(tmp_path / "log"),))
+    assert [(mark.at, mark.value) for mark in log.marks(NOW - WINDOW, NOW, NODES)] == [(NOW - 30, 31.0)]
+
+
+def test_a_clock_of_ours_that_was_set_back_makes_no_fresh_line_old(path: Path) -> None:
+    source, shelf = Path(path), Shelf()
+    source.write_text(bsd(NOW + 9000, "hello"))
+    reader = kernel_log(shelf, UTC, syslog=(str(path),))
+    reader.marks(NOW + 9000 - WINDOW, NOW + 9000, NODES)
+    with source.open("a") as more:
+        more.write(bsd(NOW, OFF_BUS))
+    assert len(reader.marks(NOW - WINDOW, NOW, NODES)) == 1 and reader.problem == ""
 
 
 def test_in_the_hour_that_comes_twice_the_nearer_one_is_meant() -> None:

@@ -58,7 +58,7 @@ def test_a_files_end_and_then_only_what_is_new(tmp_path: Path) -> None:
     assert first and texts(first) == [b"xxxxxxxend"] and first["files"][0]["begin"] == 4993
     with log.open("ab") as more:
         more.write(b"more")
-    known = {str(log): [first["files"][0]["inode"], 5003]}
+    known = {str(log): [first["files"][0]["inode"], 5003, first["files"][0]["seam"]]}
     (second,) = reader.ask("/", [tail(log, known)])
     assert texts(second) == [b"more"]
 
@@ -68,9 +68,22 @@ def test_a_file_that_was_replaced_or_cut_is_read_anew(tmp_path: Path) -> None:
     log.write_bytes(b"short")
     inode = log.stat().st_ino
     cut, replaced = Reader(ENOUGH).ask(
-        "/", [tail(log, {str(log): [inode, 900]}), tail(log, {str(log): [inode + 1, 2]})]
+        "/", [tail(log, {str(log): [inode, 900, 0]}), tail(log, {str(log): [inode + 1, 0, 0]})]
     )
     assert texts(cut) == texts(replaced) == [b"short"]
+
+
+@pytest.mark.parametrize("size", [5, 8])
+def test_a_file_that_was_cut_and_has_grown_as_long_again_is_read_anew(tmp_path: Path, size: int) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"first")
+    reader = Reader(ENOUGH)
+    (before,) = reader.ask("/", [tail(log)])
+    assert before
+    log.write_bytes(b"another!"[:size])
+    known = {str(log): [before["files"][0]["inode"], 5, before["files"][0]["seam"]]}
+    (after,) = reader.ask("/", [tail(log, known)])
+    assert texts(after) == [b"another!"[:size]] and after and after["files"][0]["fresh"]
 
 
 def test_a_pattern_finds_the_files_written_last(tmp_path: Path) -> None:

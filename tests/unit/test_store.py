@@ -121,6 +121,24 @@ def test_many_threads_lose_nothing(store: Store) -> None:
     assert len(store.inbox()) == 160
 
 
+def test_a_transaction_that_cannot_be_committed_leaves_none_open(store: Store) -> None:
+    store.database._connection.execute("pragma foreign_keys = on")
+    with store.database.write() as connection:
+        connection.execute("create table child (p references parent (id) deferrable initially deferred)")
+        connection.execute("create table parent (id integer primary key)")
+    with pytest.raises(sqlite3.IntegrityError, match="FOREIGN KEY"), store.database.write() as connection:
+        connection.execute("insert into child values (7)")
+    store.append([ev.Paused(1, "U1", "x")])
+    assert store.state().meta.paused_by == "U1"
+
+
+def test_what_sqlite_has_rolled_back_itself_keeps_its_own_error(store: Store) -> None:
+    store.set_cursor("a", "1")
+    with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"), store.database.write() as connection:
+        connection.execute("insert or rollback into cursors (name, value) values ('a', '2')")
+    assert store.cursor("a") == "1"
+
+
 def test_readers_cannot_write(store: Store) -> None:
     with store.database.read() as connection, pytest.raises(sqlite3.OperationalError, match="readonly"):
         connection.execute("delete from docs")

@@ -212,7 +212,7 @@ class Files:
         """Most lines that were just written (a large piece is a backlog) cannot be half an hour old, or not yet
         written: the time zone is wrong, and what they tell would be taken for old without a word."""
         at = typical_time(data, lambda line: self.time_of(line, now))
-        gap = now - (self._looked or now)
+        gap = max(0, now - (self._looked or now))  # our own clock may have been set back
         if at is not None and not now - gap - SKEW < at < now + SKEW:
             off = f"{abs(now - at) / 3600:.1f} h {'old' if at < now else 'ahead'}"
             self.problems[path] = f"lines just written are {off}; correct the clocks, or logs.kernel_log.timezone"

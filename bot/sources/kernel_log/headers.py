@@ -8,10 +8,11 @@ short-unix), dmesg and dmesg -T, /dev/kmsg.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
+
+from bot.moments import moment, offset
 
 MONTHS = {  # English, and what journalctl and dmesg print in other locales; rsyslog always writes English
     name: number
@@ -44,6 +45,7 @@ _ISO = re.compile(
     r"\s?(?P<zone>Z|[+-]\d\d:?\d\d|[A-Z]{3,5}(?=\s))?(?=\s|$)"
 )
 _BSD = re.compile(
+    r"(?:(?:[A-Za-z]{3}|(?P<early>\d{4})) )?"  # a weekday, or syslog-ng's FULLDATE
     rf"(?P<month>[^\W\d_]{{3,9}}\.?|\d{{1,2}}[월月])\s+(?P<day>\d{{1,2}})\s+(?:(?P<year>\d{{4}}) )?{_CLOCK}"
     r"(?: (?P<late>\d{4})(?=\s))?(?=\s|$)"
 )
@@ -78,6 +80,8 @@ def split(line: str, now: int, zone: tzinfo) -> Header:
         if found := prefix.match(rest):
             rest = rest[found.end() :]
     at, rest, stamped = _time(rest.lstrip(), now, zone)
+    if versioned and versioned[0].endswith(" ") and rest.startswith("- "):  # RFC 5424 of who knows no time
+        rest, stamped = rest[2:], True
     if stamped and versioned and versioned[0].endswith(" ") and (found := _STRUCTURED.match(rest)):
         host = None if found["host"] == "-" else found["host"]
         return Header(at, host, found["tag"].strip("-"), rest[found.end() :])
@@ -113,46 +117,23 @@ def _iso(found: re.Match[str], zone: tzinfo) -> int | None:
     """ISO 8601 with whatever offset; a zone's name other than UTC's is the site's."""
     told = found["zone"] or ""
     try:
-        moment = datetime.strptime(f"{found['date']} {found['clock']}", "%Y-%m-%d %H:%M:%S")
-        return int(moment.replace(tzinfo=_offset(told) or zone).timestamp())
+        told_at = datetime.strptime(f"{found['date']} {found['clock']}", "%Y-%m-%d %H:%M:%S")
+        return int(told_at.replace(tzinfo=offset(told) or zone).timestamp())
     except (ValueError, OverflowError):
         return None
 
 
-def _offset(told: str) -> tzinfo | None:
-    if told in ("Z", "UTC", "GMT"):
-        return UTC
-    if told[:1] not in ("+", "-"):
-        return None
-    minutes = int(told[1:3]) * 60 + int(told[-2:])
-    return timezone(timedelta(minutes=minutes if told[0] == "+" else -minutes))
-
-
 def _bsd(found: re.Match[str], now: int, zone: tzinfo) -> int | None:
     parts = found.groupdict()
-    year = parts.get("year") or parts.get("late")
+    year = parts.get("year") or parts.get("late") or parts.get("early")
     zone = UTC if parts.get("zone") in ("UTC", "GMT") else zone
-    return _nearest(year, _month(parts["month"]), int(parts["day"]), parts["clock"], now, zone)
+    return _moment(year, _month(parts["month"]), int(parts["day"]), parts["clock"], now, zone)
 
 
 @lru_cache(maxsize=1024)  # a busy log has many lines with the same second
-def _nearest(told: str | None, month: int, day: int, clock: str, now: int, zone: tzinfo) -> int | None:
-    """Without a year, and within the hour that the clock is set back over: whichever lies nearest to now."""
-    this = datetime.fromtimestamp(now, UTC).year
-    years = (int(told),) if told else (this - 1, this, this + 1)
-    moments = list(_moments(years, month, day, clock, zone))
-    return min(moments, key=lambda at: abs(at - now), default=None)
-
-
-def _moments(years: tuple[int, ...], month: int, day: int, clock: str, zone: tzinfo) -> Iterator[int]:
+def _moment(told: str | None, month: int, day: int, clock: str, now: int, zone: tzinfo) -> int | None:
     hour, minute, second = map(int, clock.split(":"))
-    for year in years:
-        for fold in (0, 1):
-            try:
-                moment = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=zone, fold=fold)
-                yield int(moment.timestamp())
-            except (ValueError, OverflowError):  # 29 February, a month that is none
-                continue
+    return moment(int(told) if told else None, month, day, (hour, minute, min(second, 59)), now, zone)
 
 
 def _month(text: str) -> int:
