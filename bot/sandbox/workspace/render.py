@@ -30,6 +30,7 @@ EMOJI = {
     "large_yellow_circle": "🟡",
     "lock": "🔒",
     "mag": "🔍",
+    "no_bell": "🔕",
     "no_entry": "⛔",
     "red_circle": "🔴",
     "rotating_light": "🚨",
