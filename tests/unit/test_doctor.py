@@ -322,8 +322,8 @@ def test_the_listener(ward: Callable[..., Patient], tmp_path: Path) -> None:
     assert free.mark == "ok" and "open to everybody on this machine" in free.what
     (absent,) = told(ward(http={"token_file": str(tmp_path / "none")}), "http")
     assert absent.mark == "fail" and "cannot be read for the listener's token" in absent.what
-    (foreign,) = told(ward(http={"listen": "192.0.2.1:8095", "token_file": str(tmp_path / "xidbot.yaml")}), "http")
-    assert "cannot listen on 192.0.2.1:8095" in foreign.what and "none of this machine's" in foreign.remedy
+    (foreign,) = told(ward(http={"listen": "198.51.100.7:8095", "token_file": str(tmp_path / "xidbot.yaml")}), "http")
+    assert "cannot listen on 198.51.100.7:8095" in foreign.what and "none of this machine's" in foreign.remedy
 
 
 def test_a_port_that_is_taken_by_the_bot_or_by_another(ward: Callable[..., Patient]) -> None:
