@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from bot import gate, gate_parts
+from bot import gate
+from bot.gate import jobs, log, settings
 
 FAKE = r'''
 import fcntl, json, os, signal, sys, time
@@ -117,9 +118,10 @@ trick("after")
 ASK = """
 import sys
 from pathlib import Path
-from bot import gate, gate_parts
-gate_parts.CONFIG, gate_parts.OWNER, gate_parts.LOCK_WAIT = Path(sys.argv[1]), int(sys.argv[2]), 20
-gate.NEXT_SECOND = 0
+from bot import gate
+from bot.gate import jobs, log, settings
+settings.CONFIG, settings.OWNER, log.LOCK_WAIT = Path(sys.argv[1]), int(sys.argv[2]), 20
+jobs.NEXT_SECOND = 0
 sys.exit(gate.main(sys.argv[3:]))
 """
 REASON = "xidbot:412.1 GPU 3 lost; review 2026-12-02T09:00Z"
@@ -148,10 +150,10 @@ class Lab:
             "deadline": "5s",
         }
         self.write()
-        monkeypatch.setattr(gate_parts, "CONFIG", self.file)
-        monkeypatch.setattr(gate_parts, "OWNER", os.getuid())
-        monkeypatch.setattr(gate, "SETTLE", 2.0)
-        monkeypatch.setattr(gate, "NEXT_SECOND", 0.0)
+        monkeypatch.setattr(settings, "CONFIG", self.file)
+        monkeypatch.setattr(settings, "OWNER", os.getuid())
+        monkeypatch.setattr(jobs, "SETTLE", 2.0)
+        monkeypatch.setattr(jobs, "NEXT_SECOND", 0.0)
 
     def write(self, **changed: Any) -> None:
         self.settings.update(changed)
@@ -639,8 +641,8 @@ def test_nothing_is_done_without_a_log(lab: Lab, ask: Ask) -> None:
 
 
 def test_a_call_that_cannot_get_the_lock_says_so(lab: Lab, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_parts, "LOCK_WAIT", 0.2)
-    with gate_parts.locked(lab.folder / "gate.log.lock"):
+    monkeypatch.setattr(log, "LOCK_WAIT", 0.2)
+    with log.locked(lab.folder / "gate.log.lock"):
         code, body = hold(ask, "node-17")
         assert code == 5 and "another call" in body["reason"]
         assert ask("pause")[0] == 0  # pausing never waits
@@ -764,7 +766,7 @@ def test_only_roots_own_file_counts(lab: Lab, ask: Ask, monkeypatch: pytest.Monk
     lab.file.parent.chmod(0o777)
     assert "writable by root alone" in ask("status")[1]["reason"]
     lab.file.parent.chmod(0o755)
-    monkeypatch.setattr(gate_parts, "OWNER", os.getuid() + 1)
+    monkeypatch.setattr(settings, "OWNER", os.getuid() + 1)
     assert "must belong to root" in ask("status")[1]["reason"]
 
 
