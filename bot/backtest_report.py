@@ -143,12 +143,13 @@ def _overlap(alarm: Alarm, label: StorageLabel) -> bool:
     return alarm.start <= (label.end or alarm.start) + MERGED and alarm.end >= label.start
 
 
-def merged(alarms: Iterable[Alarm]) -> list[Alarm]:
-    """Alarms about a node's hardware, those of one node that are close as one: the first's, with the highest score."""
+def merged(alarms: Iterable[Alarm], apart: int = MERGED) -> list[Alarm]:
+    """Alarms about a node's hardware, those of one node with no more than this between them as one: the first's, with
+    the highest score."""
     found: list[Alarm] = []
     for alarm in sorted((a for a in alarms if a.kind in HARDWARE), key=_order):
         last = found[-1] if found else None
-        if last and last.node == alarm.node and alarm.start - last.end <= MERGED:
+        if last and last.node == alarm.node and alarm.start - last.end <= apart:
             found[-1] = replace(last, end=max(last.end, alarm.end), score=max(last.score, alarm.score))
         else:
             found.append(alarm)
@@ -161,8 +162,8 @@ def _order(alarm: Alarm) -> tuple[str, int, str, str]:
 
 
 def alarmed_seconds(alarms: Iterable[Alarm]) -> int:
-    """Node time under an alarm about the node, each moment once."""
-    return sum(alarm.end - alarm.start for alarm in merged(alarms))
+    """Node time under an alarm about the node, each moment once and the time between two alarms not at all."""
+    return sum(alarm.end - alarm.start for alarm in merged(alarms, apart=0))
 
 
 def _found(label: Label, alarms: Iterable[Alarm], step: int, saves: Sequence[int] | None) -> Found:

@@ -6,17 +6,19 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from bot import __version__
 from bot import policy as policies
 from bot.backtest import Alarm, Replayed, alarms, peak_held, replay, stopped
 from bot.backtest_files import Label, Run, StorageLabel, labels, moment, runs, storage_labels
+from bot.backtest_notes import Notes
 from bot.backtest_report import Report, report
 from bot.config import ENV, PrometheusSite, path_of
-from bot.errors import ConfigError, SourceError, UsageError
+from bot.errors import SourceError, UsageError
 from bot.http_session import DeadlineSession
 from bot.plans import STEPS
 from bot.policy import Match, Policy, SessionRule
@@ -31,8 +33,6 @@ from bot.storage.replay import StorageReplay
 from bot.storage.window import StorageWindow
 from bot.yamlfile import seconds
 from playbooks import load as load_playbooks
-from store import codec
-from store.codec import load_event
 
 TIMEOUT = 300  # s for one answer: a day of a large fleet is more than a tick's look
 PAUSE = 86_400  # s of the past between two notes of how far it has come
@@ -55,9 +55,17 @@ class Asked:
     again: bool = False
 
     @property
+    def nodes(self) -> set[str]:
+        """Every node that is named; the labels that lead to them are taken for the nodes' labels."""
+        return {node for run in self.runs for node in run.nodes} | {label.node for label in self.labels}
+
+    @property
     def name(self) -> str:
-        """The same for the same question, so that it can go on."""
-        parts = (self.prometheus.url, self.policy.hash, self.start, self.end, [asdict(run) for run in self.runs])
+        """The same for the same question, so that it can go on: all that changes what is decided."""
+        prom = self.prometheus
+        where = (prom.url, prom.node_labels, prom.node_pattern, prom.dcgm_jobs, sorted(self.nodes))
+        how = (__version__, self.policy.hash, self.facts.model_dump(mode="json"))
+        parts = (where, how, self.start, self.end, [asdict(run) for run in self.runs])
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
@@ -81,7 +89,7 @@ class Outcome:
 
 def asked(config: str | None, options: Mapping[str, str | bool | None]) -> Asked:
     """Raises ConfigError or UsageError for what cannot be read."""
-    other = options["against"]  # its policy, over the same metrics
+    other = options["against"]
     site, policy, facts = _site(config)
     prometheus = _prometheus(site, str(options["url"] or ""))
     step = _step(str(options["step"]))
@@ -100,9 +108,14 @@ def asked(config: str | None, options: Mapping[str, str | bool | None]) -> Asked
         storage_labels=storage_labels(Path(str(options["storage_labels"]))) if options.get("storage_labels") else (),
         facts=facts,
         alarms=_writable(str(options["alarms"])) if options["alarms"] else None,
-        against=asked(str(other), {**options, "against": None, "url": prometheus.url}) if other else None,
+        against=_over(prometheus, str(other), options) if other else None,
         again=bool(options["again"]),
     )
+
+
+def _over(prometheus: PrometheusSite, other: str, options: Mapping[str, str | bool | None]) -> Asked:
+    """The other site's policy, over the same metrics: asked where and as the first are."""
+    return replace(asked(other, {**options, "against": None, "url": prometheus.url}), prometheus=prometheus)
 
 
 def _site(config: str | None) -> tuple[PrometheusSite | None, Policy, MountFacts]:
@@ -165,7 +178,9 @@ def _step(text: str) -> int:
 def run(wanted: Asked, progress: Callable[[int], None]) -> Outcome:
     """Raises SourceError; what was done by then is kept, and the same question goes on from there."""
     source = _source(wanted)
-    return outcome(wanted, source, progress, _Notes(wanted), _counters(wanted, source))
+    return outcome(
+        wanted, source, progress, Notes(wanted.name, wanted.start, again=wanted.again), _counters(wanted, source)
+    )
 
 
 Counters = Callable[[int, int], StorageWindow]  # the mounts' counters from start to end, both included
@@ -175,7 +190,7 @@ def outcome(
     wanted: Asked,
     source: MetricSource,
     progress: Callable[[int], None],
-    notes: _Notes | None = None,
+    notes: Notes | None = None,
     counters: Counters | None = None,
 ) -> Outcome:
     """Raises SourceError. counters None: storage is not measured."""
@@ -242,7 +257,7 @@ def _source(wanted: Asked) -> PrometheusSource:
     """Its jobs and labels are taken from what the metrics show, where the site did not say."""
     prom = wanted.prometheus
     session = DeadlineSession(TIMEOUT, token_file=prom.token_file, ca_file=prom.ca_file)
-    nodes = {node for run in wanted.runs for node in run.nodes} | {label.node for label in wanted.labels}
+    nodes = wanted.nodes
     looking = PrometheusSource(prom.url, session, prom.node_labels, prom.node_pattern, prom.dcgm_jobs)
     moments = _moments(wanted)
     jobs = next((found for at in moments if (found := exporters(looking, at))), [])
@@ -250,35 +265,3 @@ def _source(wanted: Asked) -> PrometheusSource:
     default = PrometheusSite.model_fields["node_labels"].default
     order = node_labels(shown, nodes) if nodes and prom.node_labels == default else prom.node_labels
     return PrometheusSource(prom.url, session, order, prom.node_pattern, jobs or prom.dcgm_jobs, discover=True)
-
-
-class _Notes:
-    """How far a backtest has come, in the user's cache: events, one a line."""
-
-    def __init__(self, wanted: Asked) -> None:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "xidbot"
-        self._path = cache / f"backtest-{wanted.name}.jsonl"
-        self._start = wanted.start
-        if wanted.again:
-            self.forget()
-
-    def read(self) -> Replayed:
-        if not self._path.exists():
-            return Replayed([], self._start)
-        head, *lines = self._path.read_text(encoding="utf-8").splitlines()
-        events = [load_event(kind, 1, body) for kind, _, body in (line.partition(" ") for line in lines)]
-        return Replayed(events, int(head))
-
-    def write(self, done: Replayed) -> None:
-        """Whole or not at all."""
-        text = "\n".join([str(done.until), *(f"{type(event).__name__} {codec.dump(event)}" for event in done.events)])
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            part = self._path.with_suffix(".part")
-            part.write_text(text, encoding="utf-8")
-            part.replace(self._path)
-        except OSError as error:
-            raise ConfigError(f"{self._path}: cannot be written: {error.strerror}", "set $XDG_CACHE_HOME") from error
-
-    def forget(self) -> None:
-        self._path.unlink(missing_ok=True)

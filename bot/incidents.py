@@ -121,7 +121,7 @@ def _see_storms(draft: Draft, seen: Observation, policy: Policy) -> dict[str, fr
     """Category → nodes of the storms that blow. A storm is one incident; its nodes open none for the same category."""
     struck = {}
     blowing = {incident.subject for incident in draft.state.open_incidents() if incident.kind == "storm"}
-    for category, storm in storms(seen.scores or {}, draft.at, policy, blowing).items():
+    for category, storm in storms(seen.scores or {}, policy, blowing).items():
         incident = open_incident(draft.state, "storm", category)
         struck[category] = storm.nodes
         hurt = tuple(dict.fromkeys(key for node in sorted(storm.nodes) for key in _hurt(draft.state, node, draft.at)))

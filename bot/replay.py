@@ -140,9 +140,11 @@ class ReplayObserver:
     # -- the scheduler -------------------------------------------------------------------------------------------------
 
     def _rerun(self, now: int) -> bool:
-        """An attempt began or ended since a step ago."""
+        """An attempt began or ended since a step ago, or ended so long ago that nobody requeues it any more."""
         if self._turns is None:
-            self._turns = sorted(moment for run in self.runs for moment in (run.start, run.end) if moment)
+            settle = self.policy.numbers.recovery.settle
+            ends = [run.end for run in self.runs if run.end is not None]
+            self._turns = sorted([*(run.start for run in self.runs), *ends, *(end + settle for end in ends)])
         step = self.policy.numbers.time.step
         return bisect_right(self._turns, now) > bisect_right(self._turns, now - step)
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from bot.model import NodeScore, Reading
 from bot.policy import Policy
-from bot.signals.score import look_back
 
 STRIKING = 0.30  # evidence that counts here, whether or not it would open an incident by itself
 
@@ -34,14 +33,13 @@ class Storm:
         return f"{who}: suspect telemetry, a rollout or a shared part"
 
 
-def storms(scores: Mapping[str, NodeScore], at: int, policy: Policy, blowing: Collection[str] = ()) -> dict[str, Storm]:
+def storms(scores: Mapping[str, NodeScore], policy: Policy, blowing: Collection[str] = ()) -> dict[str, Storm]:
     """Category → storm, where enough nodes began to show it within `storm_within` of each other. blowing: categories
     whose storm is already told; what has stood for long is still of it, and begins no other."""
     numbers = policy.numbers.incidents
-    seen_since = at - policy.numbers.time.lag - look_back(policy)
     found = {}
     for category, readings in _by_category(scores.values(), policy).items():
-        fresh = readings if category in blowing else [r for r in readings if (r.since or 0) > seen_since]
+        fresh = readings if category in blowing else [r for r in readings if r.begun]
         struck = _together(fresh, numbers.storm_within)
         nodes = frozenset(reading.node for reading in struck)
         compared = all(policy.signals[reading.signal].evidence.kind == "peers" for reading in struck)

@@ -14,7 +14,8 @@ class Reading:
     """A signal for one node now. evidence 0..1; unknown neither opens nor resolves anything but `blind`.
 
     since: when it became bad (within the window looked at), else None. known: the host maps to a node of the
-    scheduler; a host that does not can be shown but never acted on. muted: unknown for the phase that its node is in.
+    scheduler; a host that does not can be shown but never acted on. begun: it was not so before `since`, as far as that
+    look saw; else it may have been for long. muted: unknown for the phase that its node is in.
     """
 
     node: str
@@ -27,6 +28,7 @@ class Reading:
     provenance: Provenance = "kernel"
     known: bool = True
     text: str = ""
+    begun: bool = True
     muted: bool = False
 
 

@@ -132,7 +132,9 @@ class _Told:
         past = slice(max(row - scores.back, 0), row + 1)
         times = scores.window.times[past]
         seen, known = scores.seen[:, past, columns], ~np.isnan(scores.values[:, past, columns])
-        self.since: list[list[int]] = times[_began(seen, known & ~seen, axis=1)].tolist()
+        well = known & ~seen
+        self.since: list[list[int]] = times[_began(seen, well, axis=1)].tolist()
+        self.begun: list[list[bool]] = np.asarray(well.any(axis=1)).tolist()
         score = scores.score[past, columns]
         with np.errstate(invalid="ignore"):
             high, low = score >= scores.numbers.open_at, score < scores.numbers.open_at
@@ -174,6 +176,7 @@ class _Told:
             provenance=signal.provenance,
             known=self.known[n],
             text=words(signal, value, self.expected[n], self.usual[s][n] if s in self.usual else nan) if bad else "",
+            begun=not bad or self.begun[s][n],
             muted=state == "unknown" and self.muted[s][n],
         )
 

@@ -14,11 +14,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bot import cli
-from bot.backtest import Replayed
+from bot.backtest import Alarm, Replayed
 from bot.backtest_files import Label
-from bot.backtest_run import Asked, Outcome, _Notes, outcome
+from bot.backtest_notes import Notes
+from bot.backtest_report import alarmed_seconds
+from bot.backtest_run import Asked, Outcome, outcome
 from bot.config import PrometheusSite
-from bot.errors import Unreachable
+from bot.errors import ConfigError, Unreachable
+from bot.storage.numbers import MountFacts
 from tests.unit.past import DAY, HOUR, MINUTE, NODES, SIGNALS, T0, Past, policy, run
 
 
@@ -36,8 +39,12 @@ def asked(hours: int = 6, **facts: Any) -> Asked:
     return Asked(PrometheusSite(url="http://prom"), start=T0, end=T0 + hours * HOUR, **given)
 
 
+def notes(wanted: Asked) -> Notes:
+    return Notes(wanted.name, wanted.start, again=wanted.again)
+
+
 def answered(past: Past, wanted: Asked) -> Outcome:
-    return outcome(wanted, past, lambda at: None, _Notes(wanted))
+    return outcome(wanted, past, lambda at: None, notes(wanted))
 
 
 def told(found: Outcome) -> list[tuple[str, str, str, float]]:
@@ -130,9 +137,9 @@ def test_after_a_failure_of_the_source_it_goes_on_and_comes_to_the_same(cache: P
 
 
 def test_begun_anew_it_forgets_where_it_stopped(cache: Path) -> None:
-    _Notes(asked()).write(Replayed([], T0 + HOUR))
-    assert _Notes(asked()).read().until == T0 + HOUR
-    assert _Notes(asked(again=True)).read() == Replayed([], T0)
+    notes(asked()).write(Replayed([], T0 + HOUR))
+    assert notes(asked()).read().until == T0 + HOUR
+    assert notes(asked(again=True)).read() == Replayed([], T0)
     assert list(cache.iterdir()) == []
 
 
@@ -149,6 +156,37 @@ def test_another_question_does_not_go_on_from_this_one() -> None:
     assert replace(wanted, labels=[Label("n1", "", "bus", None, T0, None)]).name == wanted.name, (
         "only counted at the end"
     )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"labels": [Label("n9", "", "bus", 79, T0 + HOUR, None)]},
+        {"prometheus": PrometheusSite(url="http://prom", node_labels=("Hostname",))},
+        {"prometheus": PrometheusSite(url="http://prom", dcgm_jobs=("gpus",))},
+        {"facts": MountFacts(nconnect=8)},
+    ],
+)
+def test_whatever_changes_what_is_decided_is_another_question(other: dict[str, Any]) -> None:
+    notes(asked()).write(Replayed([], T0 + HOUR))
+    assert notes(replace(asked(), **other)).read().until == T0
+
+
+def test_notes_that_cannot_be_read_say_how_to_begin_anew(cache: Path) -> None:
+    notes(asked()).write(Replayed([], T0 + HOUR))
+    (path,) = cache.glob("backtest-*.jsonl")
+    for text in ("", "yesterday", f"{T0}\nReadingChanged {{", f"{T0}\nNothingKnown {{}}"):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match="no notes to go on from") as caught:
+            notes(asked()).read()
+        assert "--again" in caught.value.remedy
+    assert notes(asked(again=True)).read() == Replayed([], T0)
+
+
+def test_time_between_two_alarms_is_no_time_under_alarm() -> None:
+    apart = [Alarm("n1", T0 + at, T0 + at + MINUTE, "precursor", "bus", 0.7) for at in (0, 10 * MINUTE)]
+    assert alarmed_seconds(apart) == 2 * MINUTE
+    assert alarmed_seconds([*apart, replace(apart[0], end=T0 + 2 * MINUTE)]) == 3 * MINUTE
 
 
 def test_it_tells_how_far_it_is() -> None:

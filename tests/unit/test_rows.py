@@ -74,6 +74,14 @@ def test_a_reading_says_whether_a_phase_keeps_it_unknown() -> None:
     assert [r.muted for r in readings] == [True] * 5 + [False] * 3
 
 
+def test_what_was_bad_before_one_looked_is_not_taken_for_begun() -> None:
+    """Unknown for some looks within them, it seems to begin anew as soon as the first bad ones are out of sight."""
+    rows = Rows(drawn("0011..1111", SIGNALS[0], back=4))
+    told = {number: rows.row(number).readings[0] for number in (3, 6, 8, 9)}
+    assert [told[number].since for number in (3, 6)] == [T0 + 2 * STEP] * 2
+    assert [told[number].begun for number in (3, 6, 8, 9)] == [True, False, False, False]
+
+
 # -- forward -----------------------------------------------------------------------------------------------------------
 
 

@@ -24,13 +24,14 @@ def score(node: str, *shown: Shown) -> NodeScore:
 
 
 def _reading(node: str, signal: str, ago: float, evidence: float = 0.65) -> Reading:
-    return Reading(node, signal, "bad", evidence, 1.0, NOW - round(60 * ago), text=signal)
+    begun = 60 * ago < POLICY.numbers.time.lag + look_back(POLICY)  # what one sees is as old as the lag
+    return Reading(node, signal, "bad", evidence, 1.0, NOW - round(60 * ago), text=signal, begun=begun)
 
 
 def found(nodes: Mapping[str, tuple[Shown, ...]], well: int = 0, policy: Policy = POLICY) -> dict[str, Storm]:
     scores = {node: score(node, *shown) for node, shown in nodes.items()}
     scores |= {f"well{i}": score(f"well{i}") for i in range(well)}
-    return storms(scores, NOW, policy)
+    return storms(scores, policy)
 
 
 def many(count: int, *shown: Shown) -> dict[str, tuple[Shown, ...]]:
@@ -96,7 +97,7 @@ def test_nodes_count_and_not_what_each_of_them_shows() -> None:
 
 def test_what_has_stood_for_as_long_as_one_sees_did_not_begin_at_once() -> None:
     """A remapping waits for its reset for days, on one node more every week: they only look alike at the edge."""
-    edge = (POLICY.numbers.time.lag + look_back(POLICY)) / 60  # min; what one sees is as old as the lag
+    edge = (POLICY.numbers.time.lag + look_back(POLICY)) / 60  # min
     pending = many(6, ("row_remap_pending", edge, STRIKING))
     assert found(pending) == {}
     assert set(found(pending | {f"m{i}": (("row_remap_pending", AGO, STRIKING),) for i in range(4)})) == {"ecc"}
@@ -104,5 +105,5 @@ def test_what_has_stood_for_as_long_as_one_sees_did_not_begin_at_once() -> None:
 
 def test_what_has_stood_for_long_is_still_of_a_storm_that_is_told() -> None:
     scores = {f"n{i}": score(f"n{i}", ("link_down", 600)) for i in range(4)}
-    assert storms(scores, NOW, POLICY) == {}
-    assert set(storms(scores, NOW, POLICY, {"fabric"})) == {"fabric"}
+    assert storms(scores, POLICY) == {}
+    assert set(storms(scores, POLICY, {"fabric"})) == {"fabric"}
