@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from bot.digest import DAY, LOOK_BACK, Digest
 from bot.digest_storage import StorageWeek
+from bot.naming import some
 from bot.outcomes import Chain, Class, Difference, Figures, Interval
 from bot.save_table import seconds
 from templates import duration, node_list, render
@@ -232,8 +233,7 @@ def storage_line(s: StorageWeek) -> str:
         parts.append(f"links {span} % used in them")
     text = f"{'; '.join(parts)}."
     names = [run.name for run in s.runs if not run.saves]
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"{text} Saves not measured: {', '.join(names[:MOST_NAMED])}{more}." if names and s.saves else text
+    return f"{text} Saves not measured: {some(names, MOST_NAMED)}." if names and s.saves else text
 
 
 def _saves(s: StorageWeek) -> str:

@@ -15,9 +15,10 @@ from pathlib import Path
 from bot.app import slack_tokens
 from bot.doctor_inputs import alertmanager, checkpoint_directories, job_logs, kernel_logs, listener
 from bot.doctor_metrics import checkpoints, mapping, prometheus, signals
-from bot.doctor_site import Finding, Findings, Patient, account, fail, ok, some, warn
+from bot.doctor_site import Finding, Findings, Patient, account, fail, ok, warn
 from bot.errors import ConfigError, GateError, SourceError, StoreError, Unreachable
 from bot.model import MODES, Argv
+from bot.naming import some
 from bot.sessions import matches
 from bot.slack import Tokens, web_client
 from bot.slack.client import slack_errors

@@ -12,9 +12,10 @@ from zoneinfo import ZoneInfo
 
 from bot.app import alertmanagers
 from bot.config import AlertmanagerSite, HttpSite, address, secret
-from bot.doctor_site import Finding, Findings, Patient, account, fail, ok, some, warn
+from bot.doctor_site import Finding, Findings, Patient, account, fail, ok, warn
 from bot.errors import SourceError, Unreachable
 from bot.model import Job
+from bot.naming import some
 from bot.policy import SessionRule
 from bot.sessions import rule_for
 from bot.sources.alertmanager import Alertmanager

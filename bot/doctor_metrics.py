@@ -6,7 +6,8 @@ import time
 
 import numpy as np
 
-from bot.doctor_site import Finding, Findings, Patient, fail, ok, some, warn
+from bot.doctor_site import Finding, Findings, Patient, fail, ok, warn
+from bot.naming import some
 from bot.ports import Matrix
 from bot.sessions import rule_for
 from bot.sources.prometheus import PrometheusCheckpoints

@@ -134,7 +134,3 @@ def admin_level(site: Site) -> str:
 
 def account() -> str:
     return pwd.getpwuid(os.geteuid()).pw_name
-
-
-def some(names: list[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from bot import events as ev
 from bot.incidents import open_incident, open_new
-from bot.model import Attempt, Incident, Kind, Observation, Pace, Plan, Progress, Reading, Recovery, Session, Stall
+from bot.model import Attempt, Incident, Kind, Observation, Pace, Plan, Progress, Reading, Recovery, Session
 from bot.outcomes import chain_class
 from bot.paces import paced
 from bot.policy import Policy, ProgressNumbers
@@ -43,22 +43,22 @@ def see_progress(draft: Draft, seen: Observation, policy: Policy) -> None:
 
 def _excuse(draft: Draft, seen: Observation, session: Session, progress: Progress, policy: Policy) -> str:
     """Why the run may stand still now; empty = nothing explains it."""
-    stalled = any(
-        i.kind == "checkpoint_stall" and session.key in i.hurt and (i.stall is None or _holds_up(i.stall, session))
-        for i in draft.state.open_incidents()
-    )
-    if stalled or any(s.session == session.key and s.stalled for v in seen.storage if v.known for s in v.sessions):
+    mine = [s for v in seen.storage if v.known for s in v.sessions if s.session == session.key]
+    if _stall_of(draft, session) or any(s.stalled for s in mine):
         return STALLED
     if progress.phase:
         return progress.phase
-    files = {s.phase for v in seen.storage if v.known for s in v.sessions if s.session == session.key}
-    told = files & {"save", "load"}
+    told = {s.phase for s in mine} & {"save", "load"}
     return min(told) if told else "save" if _saving(seen, session, policy) else ""
 
 
-def _holds_up(stall: Stall, session: Session) -> bool:
-    """A save that is late by what the trainer tells says nothing of the storage: a run that hangs saves late, too."""
-    return stall.ended is None and stall.export != session.name
+def _stall_of(draft: Draft, session: Session) -> Incident | None:
+    """The storage stall that holds the run up. A save that is late by the trainer's word alone (its mount is the run)
+    says nothing of the storage: a run that hangs saves late, too."""
+    for i in draft.state.open_incidents():
+        if i.stall and session.key in i.hurt and i.stall.ended is None and i.stall.export != session.name:
+            return i
+    return None
 
 
 def _saving(seen: Observation, session: Session, policy: Policy) -> bool:
@@ -101,14 +101,7 @@ def _went_on(progress: Progress, excuse: str, incident: Incident) -> bool:
 
 def _explained(draft: Draft, session: Session, incident: Incident) -> None:
     """The storage was judged later than the run: one cause is told once."""
-    stall = next(
-        (
-            i
-            for i in draft.state.open_incidents()
-            if i.kind == "checkpoint_stall" and session.key in i.hurt and i.stall and i.stall.export != session.name
-        ),
-        None,
-    )
+    stall = _stall_of(draft, session)
     if stall:
         why = f"explained by the storage stall of incident {stall.id}"
         _void(draft, incident, why)

@@ -19,6 +19,7 @@ from bot.model import (
     Session,
     SourceHealth,
 )
+from bot.naming import some
 from bot.outcomes import chain_class
 from bot.policy import Policy
 from bot.sessions import is_dead
@@ -283,9 +284,8 @@ def _fold_nodes(bad: Sequence[SourceHealth]) -> list[SourceHealth]:
         return sources
     if len(nodes) < 4:
         return [*sources, *nodes]
-    names = ", ".join(s.name.removeprefix("node:") for s in nodes[:8])
-    more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
-    return [*sources, SourceHealth("nodes", f"no GPU telemetry from {len(nodes)} nodes: {names}{more}", nodes[0].since)]
+    names = some([s.name.removeprefix("node:") for s in nodes])
+    return [*sources, SourceHealth("nodes", f"no GPU telemetry from {len(nodes)} nodes: {names}", nodes[0].since)]
 
 
 def _hurt_by_blindness(draft: Draft, source: str) -> tuple[str, ...]:
@@ -310,16 +310,19 @@ def _see_failed_sessions(draft: Draft, seen: Observation, policy: Policy) -> Non
         if open_incident(draft.state, "session_failed", session.name) is None:
             note = f"attempt {failed.id} ended {failed.state}"
             note += f" (exit code {failed.exit_code})" if failed.exit_code else ""
-            note += "".join(_struck(storm, failed) for storm in draft.state.open_incidents() if storm.kind == "storm")
+            note += _struck(draft.state, failed, seen)
             incident = Incident(0, 0, "session_failed", session.name, draft.at, note=note, hurt=(session.key,))
             _open(draft, policy, incident)
 
 
-def _struck(storm: Incident, attempt: Attempt) -> str:
-    """Its nodes that the storm has hard evidence of: nothing holds them, and the run would come back to them."""
-    nodes = sorted({r.node for r in storm.reasons if r.hard and r.node in attempt.nodes})
-    told = f"{', '.join(nodes)}: hard evidence in incident {storm.id}, a storm. Exclude them before you retry"
-    return f". {told}" if nodes else ""
+def _struck(state: State, attempt: Attempt, seen: Observation) -> str:
+    """Its nodes with hard evidence, in a storm: nothing holds them, and the run would come back to them."""
+    storm = next((i for i in state.open_incidents() if i.kind == "storm" and any(r.hard for r in i.reasons)), None)
+    hard = {name for name, score in (seen.scores or {}).items() if score.hard}
+    nodes = sorted(hard.intersection(attempt.nodes)) if storm else []
+    if not storm or not nodes:
+        return ""
+    return f". {some(nodes)}: hard evidence in incident {storm.id}, a storm. Exclude them before you retry"
 
 
 def see_notes(draft: Draft, seen: Observation, policy: Policy) -> None:

@@ -102,10 +102,6 @@ class StorageSource(Protocol):
         ended too; nodes: all of the scheduler. Raises SourceError; asked again it goes on from where it was."""
         ...
 
-    def phase_flags(self, times: NDArray[np.int64], nodes: Sequence[str]) -> NDArray[np.uint8]:
-        """(T, N) bits SAVING, LOADING, STALLED (bot.storage.watch) of what was looked at so far."""
-        ...
-
 
 class Observer(Protocol):
     """Live or replayed eyes."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from bot.model import KnownSave, Measures, Observation, Session, SessionStorage, Stall, StallRule, StorageView
 from bot.state import State
+from bot.storage.bursts import spread
 from bot.storage.numbers import StorageNumbers
 
 NEEDED = "the storage clients' counters (for NFS: node_exporter's mountstats collector)"
@@ -72,7 +73,7 @@ def _usual(session: Session, told: Sequence[KnownSave], numbers: StorageNumbers)
     gaps = [gap for _, gap in _gaps(session, told)][-numbers.kept :]
     lengths = [save.seconds for save in told if save.seconds is not None][-numbers.kept :]
     gap, seconds = _normal(gaps, numbers.overdue), _normal(lengths, numbers.late)
-    even = len(gap) >= numbers.known_after - 1 and _spread(gap) <= numbers.regular
+    even = len(gap) >= numbers.known_after - 1 and spread(gap) <= numbers.regular
     return Usual(
         gap=float(np.percentile(gap, 90)) if even else None,
         seconds=float(np.percentile(seconds, 90)) if len(seconds) >= numbers.known_after else None,
@@ -83,11 +84,6 @@ def _normal(lengths: Sequence[int], most: float) -> list[int]:
     """Without the late ones: a stall of the past is not usual."""
     middle = float(np.median(lengths)) if lengths else 0.0
     return [length for length in lengths if length <= most * middle]
-
-
-def _spread(lengths: Sequence[int]) -> float:
-    low, middle, high = np.percentile(lengths, (10, 50, 90)).tolist()
-    return float((high - low) / max(middle, 1.0))
 
 
 def _done(save: KnownSave) -> bool:
@@ -119,11 +115,11 @@ def _late(
     if not mine:
         return None, None
     newest = mine[-1]
-    if not _done(newest):
-        due = (newest.started or at) + round(_limit(usual, numbers)) if usual.seconds is not None else at + 1
-        return ("slow_save", due) if at >= due else (None, None)
-    due = newest.at + round(numbers.overdue * usual.gap) if usual.gap is not None else at
-    return ("overdue_save", due) if at >= due + numbers.settle else (None, None)
+    if newest.started is not None and not _done(newest):
+        due = newest.started + round(_limit(usual, numbers))
+        return ("slow_save", due) if usual.seconds is not None and at >= due else (None, None)
+    due = newest.at + round(numbers.overdue * (usual.gap or 0))
+    return ("overdue_save", due) if usual.gap is not None and at >= due + numbers.settle else (None, None)
 
 
 def _limit(usual: Usual, numbers: StorageNumbers) -> float:

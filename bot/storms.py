@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from bot.model import NodeScore, Reading
+from bot.naming import some
 from bot.policy import Policy
 
 STRIKING = 0.30  # evidence that counts here, whether or not it would open an incident by itself
@@ -26,10 +27,8 @@ class Storm:
 
     @property
     def note(self) -> str:
-        shown = ", ".join(sorted(self.nodes)[:8])
-        more = f" and {len(self.nodes) - 8} more" if len(self.nodes) > 8 else ""
         signals = ", ".join(sorted({reason.signal for reason in self.reasons}))
-        who = f"{len(self.nodes)} nodes at once, {shown}{more} ({signals})"
+        who = f"{len(self.nodes)} nodes at once, {some(sorted(self.nodes))} ({signals})"
         return f"{who}: suspect telemetry, a rollout or a shared part"
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from bot.naming import some
 from bot.policy import Signal
 from bot.survey import Survey, Told, Why
 
@@ -32,7 +33,7 @@ def _head(found: Survey) -> Iterator[str]:
     if not found.scheduled:
         yield "no site file: every host is taken for a node, and nobody knows who runs where"
     if found.strangers:
-        yield f"hosts that map to no node: {_some(found.strangers)}; see prometheus.node_labels and node_pattern"
+        yield f"hosts that map to no node: {some(found.strangers, SHOWN)}; see prometheus.node_labels and node_pattern"
 
 
 def _body(found: Survey) -> Iterator[str]:
@@ -64,11 +65,7 @@ def _below(told: Told, nodes: int) -> Iterator[str]:
     for why in told.why:
         reason = why.why or "nobody knows why"
         everywhere = len(why.nodes) == nodes
-        yield f"{why.state} on all: {reason}" if everywhere else f"{why.state} on {_some(why.nodes)}: {reason}"
-
-
-def _some(nodes: tuple[str, ...]) -> str:
-    return ", ".join(nodes[:SHOWN]) + (f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else "")
+        yield f"{why.state} on all: {reason}" if everywhere else f"{why.state} on {some(why.nodes, SHOWN)}: {reason}"
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:

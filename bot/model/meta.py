@@ -1,4 +1,4 @@
-"""What the log knows of itself."""
+"""What concerns the bot as a whole."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from bot.errors import BadReply
 from bot.model import StorageView
 from bot.sources.prometheus import PrometheusSource
 from bot.storage.numbers import MountFacts, StorageNumbers
-from bot.storage.watch import Row, StorageWatch, phase_flags
+from bot.storage.watch import Row, StorageWatch
 from bot.storage.window import (
     DATA,
     LINK_IN,
@@ -92,9 +92,8 @@ class PrometheusStorage:
     labels: Sequence[str]
     numbers: StorageNumbers
     facts: MountFacts = field(default_factory=MountFacts)
-    told: dict[str, list[int]] = field(default_factory=dict)
     _watch: StorageWatch | None = None
-    _rows: deque[Row] = field(default_factory=deque)
+    _newest: Row | None = None
 
     def look(self, at: int, spans: Sequence[Span], nodes: Collection[str]) -> tuple[StorageView, ...]:
         """Raises SourceError; what was read before that is kept, and the next look goes on from there."""
@@ -105,35 +104,23 @@ class PrometheusStorage:
         if start <= at and not self._measured(at):
             self._watch = None
             return ()
-        watch.tell(self.told)
         for first in range(start, at + 1, PART):
             last = min(at, first + PART - self.numbers.step)
-            self._rows.extend(watch.feed(self.window(first, last, nodes), spans))
-        while self._rows and self._rows[0].at < at - self.numbers.history:
-            self._rows.popleft()
-        return self._rows[-1].views if self._rows else ()
-
-    def hear(self, session: str, started: int) -> None:
-        """A save that the trainer told of."""
-        known = self.told.setdefault(session, [])
-        if not known or started > known[-1]:
-            known.append(started)
-
-    def phase_flags(self, times: NDArray[np.int64], nodes: Sequence[str]) -> NDArray[np.uint8]:
-        return phase_flags(list(self._rows), times, nodes, self.numbers.gap)
+            self._newest = deque(watch.feed(self.window(first, last, nodes), spans), maxlen=1)[0]
+        return self._newest.views if self._newest else ()
 
     def _going_on(self, at: int) -> tuple[StorageWatch, int]:
         """The watch and its next row; a new one at first, and after a silence longer than what it remembers."""
         last = self._watch.last if self._watch else None
         if self._watch is None or last is None or at - last > self.numbers.history:
-            self._watch = StorageWatch(self.numbers, self.facts, self.told)
-            self._rows.clear()
+            self._watch = StorageWatch(self.numbers, self.facts)
+            self._newest = None
             return self._watch, at - self.numbers.history
         return self._watch, last + self.numbers.step
 
     def _measured(self, at: int) -> bool:
         """Whether any node tells of an NFS mount at all: without, there is nothing to ask for."""
-        return bool(self._rows) or bool(self.metrics.instant(f"count({NFS}operations_requests_total)", at))
+        return self._newest is not None or bool(self.metrics.instant(f"count({NFS}operations_requests_total)", at))
 
     # -- asking --------------------------------------------------------------------------------------------------------
 

@@ -331,6 +331,12 @@ class Course:
         return at - c.low_since >= self.numbers.judged_over and (not waits or max(waits) >= 1)
 
 
+def spread(values: Sequence[float]) -> float:
+    """From the 10th to the 90th percentile, over the median."""
+    low, middle, high = np.percentile(values, (10, 50, 90)).tolist()
+    return float((high - low) / middle) if middle > 0 else float("inf")
+
+
 def writers(each: Floats) -> int:
     """Nodes that take part."""
     rates = np.nan_to_num(each)

@@ -44,10 +44,6 @@ class StorageReplay:
         """Something may have to be decided that needed not a step ago."""
         return [_told(v) for v in self.views(at)] != [_told(v) for v in self.views(at - step)]
 
-    def rows(self) -> Sequence[Row]:
-        """Those of the newest two pieces, for phase_flags."""
-        return [self._rows[at] for at in sorted(self._rows)]
-
     def _row(self, at: int) -> Row | None:
         at = at // self.numbers.step * self.numbers.step
         while self._next <= min(at, self.end):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bot.model import Burst, SessionStorage, StallRule, StoragePhase
-from bot.storage.bursts import Course, Past
+from bot.storage.bursts import Course, Past, spread
 from bot.storage.lanes import Lane
 from bot.storage.numbers import StorageNumbers
 from bot.storage.window import Flags
@@ -21,11 +21,10 @@ ORDER: tuple[StallRule, ...] = ("hang", "slow_save", "slow_load", "overdue_save"
 
 @dataclass
 class Tracker:
-    """session on `nodes` nodes. told: starts of saves as the trainer tells them, in order."""
+    """One run on one mount."""
 
     session: str
     numbers: StorageNumbers
-    told: Sequence[int] = ()
     save: Course = field(init=False)
     load: Course = field(init=False)
     rule: StallRule | None = None
@@ -43,7 +42,6 @@ class Tracker:
     _gaps: list[tuple[int, int]] = field(default_factory=list)
     _gap: float | None = None
     _unknown_since: int | None = None
-    _told_seen: int = 0
     _view: SessionStorage | None = None
 
     def __post_init__(self) -> None:
@@ -66,7 +64,7 @@ class Tracker:
         return self._gap
 
     def _rhythm(self) -> float | None:
-        """Like gaps between saves of like size (where they can be seen): anything else may just come later."""
+        """Like gaps between saves of like size: anything else may just come later."""
         gaps = [gap for _, gap in self._gaps]
         if len(gaps) < self.numbers.known_after - 1 or not self._is_even(gaps):
             return None
@@ -74,8 +72,7 @@ class Tracker:
         return float(np.percentile(gaps, 90)) if not sizes or self._is_even(sizes) else None
 
     def _is_even(self, values: Sequence[float]) -> bool:
-        low, middle, high = np.percentile(values, (10, 50, 90)).tolist()
-        return bool(high - low <= self.numbers.regular * middle)
+        return spread(values) <= self.numbers.regular
 
     @property
     def due(self) -> int | None:
@@ -131,7 +128,7 @@ class Tracker:
         stuck = self.hung is not None and bool(self.hung.any())
         for course, side in ((self.save, lane.save), (self.load, lane.load)):
             course.row(lane, side, i, self._scrape, stuck and course.current is not None)
-        self._count(at)
+        self._count()
         self._judge(at, self._rules(lane, i, at, stuck))
 
     def _miss(self, at: int) -> None:
@@ -170,11 +167,8 @@ class Tracker:
                     return True
         return False
 
-    def _count(self, at: int) -> None:
-        """Saves that began and ended, counted or told."""
-        while self._told_seen < len(self.told) and self.told[self._told_seen] <= at:
-            self._begun(self.told[self._told_seen])
-            self._told_seen += 1
+    def _count(self) -> None:
+        """Saves that began and ended."""
         ended = self.save.ended
         if ended and self.save.is_alike(ended):
             self._begun(ended.start)
@@ -184,7 +178,7 @@ class Tracker:
                 self._base = max(self._base, ended.end - round(self.save.usual.seconds))
 
     def _begun(self, start: int) -> None:
-        """Counters and trainer tell of the same save within a minute or two."""
+        """A save that pauses is one: the next is not so near."""
         if self._starts and start <= self._starts[-1] + self.numbers.least:
             return
         if self._starts:

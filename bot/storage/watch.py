@@ -6,7 +6,7 @@ A restarted watch is fed the last `history` again, so it knows every save under 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,18 +24,16 @@ from bot.storage.window import LINK_IN, LINK_OUT, RETRANSMITTED, Flags, Floats, 
 
 PIECE = 120  # rows at once: an hour of 63 nodes is about ten megabytes per mount
 LATELY = 60  # s: two scrapes
-SAVING, LOADING, STALLED = 1, 2, 4  # bits of phase_flags
 
 Views = tuple[StorageView, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is to be seen at one moment. phases: node → bits of those that are in any."""
+    """What is to be seen at one moment."""
 
     at: int
     views: Views
-    phases: Mapping[str, int]
 
 
 @dataclass
@@ -59,11 +57,10 @@ class _Seen:
 
 @dataclass
 class StorageWatch:
-    """told: session → starts of its saves, where the trainer tells them (sorted)."""
+    """Every mount of every run, row by row."""
 
     numbers: StorageNumbers
     facts: MountFacts = field(default_factory=MountFacts)
-    told: Mapping[str, Sequence[int]] = field(default_factory=dict)
     last: int | None = None
     _maker: FlowMaker = field(init=False)
     _waiting: Waiting = field(default_factory=Waiting)
@@ -128,25 +125,19 @@ class StorageWatch:
                 tracker = self._tracker(span, cut.export)
                 tracker.row(cut, i)
                 running.setdefault(cut.export, []).append((tracker, cut))
-        return Row(at, tuple(self._view(export, found, at) for export, found in running.items()), _flags(running))
+        return Row(at, tuple(self._view(export, found, at) for export, found in running.items()))
 
     def _tracker(self, span: Span, export: str) -> Tracker:
         """A run's usual is that on as many nodes; each attempt goes on from there."""
         key = (span.session, len(span.nodes), export)
         if key not in self._trackers:
-            self._trackers[key] = Tracker(span.session, self.numbers, self.told.get(span.session, ()))
+            self._trackers[key] = Tracker(span.session, self.numbers)
             self._attempts[key] = span.start
             self._trackers[key].began = span.start
         elif self._attempts[key] != span.start:
             self._attempts[key] = span.start
             self._trackers[key].begin(span.start)
         return self._trackers[key]
-
-    def tell(self, told: Mapping[str, Sequence[int]]) -> None:
-        """Starts of saves that the trainer told: all that are known, sorted; only more may come."""
-        self.told = told
-        for tracker in self._trackers.values():
-            tracker.told = told.get(tracker.session, tracker.told)
 
     # -- views and verdicts --------------------------------------------------------------------------------------------
 
@@ -301,39 +292,11 @@ def _runs(rows: Sequence[_Seen]) -> Iterator[tuple[Flows, int, int]]:
             first = i + 1
 
 
-def _flags(running: Mapping[str, Sequence[tuple[Tracker, Lane]]]) -> dict[str, int]:
-    """Node → bits, of the nodes that have any."""
-    found: dict[str, int] = {}
-    for lanes in running.values():
-        for tracker, cut in lanes:
-            bits = (SAVING if tracker.save.current else 0) | (LOADING if tracker.load.current else 0)
-            bits |= STALLED if tracker.rule is not None else 0
-            if bits:
-                found.update({name: found.get(name, 0) | bits for name in cut.nodes})
-    return found
-
-
 def storage_day(
     window: StorageWindow,
     spans: Sequence[Span],
     numbers: StorageNumbers,
     facts: MountFacts | None = None,
-    told: Mapping[str, Sequence[int]] | None = None,
 ) -> Iterator[Row]:
     """A recorded stretch at once: a row for each of its times, the same that a live watch would have seen."""
-    return StorageWatch(numbers, facts or MountFacts(), told or {}).feed(window, spans)
-
-
-def phase_flags(rows: Sequence[Row], times: NDArray[np.int64], nodes: Sequence[str], gap: int) -> NDArray[np.uint8]:
-    """(T, N) bits LATELY = 60  # s: two scrapes
-    SAVING, LOADING, STALLED. rows: in order; each holds until the next one, and at most for `gap` s:
-        nothing is muted by what is not known."""
-    flags = np.zeros((len(times), len(nodes)), dtype=np.uint8)
-    columns = {name: i for i, name in enumerate(nodes)}
-    at = np.array([row.at for row in rows], dtype=np.int64)
-    for t, found in enumerate((np.searchsorted(at, times, side="right") - 1).tolist()):
-        if found >= 0 and times[t] - at[found] <= gap:
-            for name, bits in rows[found].phases.items():
-                if name in columns:
-                    flags[t, columns[name]] = bits
-    return flags
+    return StorageWatch(numbers, facts or MountFacts()).feed(window, spans)

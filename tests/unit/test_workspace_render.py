@@ -184,7 +184,7 @@ def test_every_type_that_the_templates_write_is_known() -> None:
 
 
 def test_every_emoji_that_we_write_is_known() -> None:
-    files = [*(ROOT / "templates").glob("*.j2"), *(ROOT / "commands").glob("*.py"), *(ROOT / "bot").glob("*.py")]
+    files = [*(ROOT / "templates").glob("*.j2"), *(ROOT / "commands").glob("*.py"), *(ROOT / "bot").rglob("*.py")]
     found = {name for file in files for name in re.findall(r"[\"' ]:([a-z_]+):[\"' ]", file.read_text())}
     assert {"red_circle", "no_entry", "warning"} <= found
     assert found <= set(EMOJI)

@@ -11,7 +11,7 @@ import pytest
 from bench.storage import SCENARIOS, SILENT, STALLS, Scenario, is_right, storage, watch
 from bot.sandbox.storage_counters import Save, Site, Spell, StorageCounters, every
 from bot.storage.numbers import MountFacts, numbers
-from bot.storage.watch import LOADING, SAVING, STALLED, Row, StorageWatch, phase_flags, storage_day
+from bot.storage.watch import Row, StorageWatch, storage_day
 from bot.storage.window import Span, StorageWindow, on_grid
 
 N = numbers()
@@ -166,17 +166,6 @@ def test_saves_are_told_with_their_times_and_sizes() -> None:
         assert save.bytes == pytest.approx(SMALL.nodes * 80e9, rel=0.1)
 
 
-def test_phases_are_told_per_node_and_nothing_is_told_of_what_was_not_seen() -> None:
-    site = slow()
-    found = rows(site)
-    names = (*site.names, "stranger")
-    times = np.array([site.start + at for at in (200, 5 * 60 + 75, FIFTH + 200, 10**6)], dtype=np.int64)
-    flags = phase_flags(found, times, names, N.gap)
-    assert flags.shape == (4, len(names))
-    assert flags[:, 0].tolist() == [0, SAVING, SAVING | STALLED, 0]
-    assert not flags[:, -1].any() and not flags[:, -2].any() and not (flags & LOADING).any()
-
-
 def test_two_runs_on_one_mount_are_one_event_and_a_third_is_not_hurt() -> None:
     site = slow(replace(SMALL, nodes=8, spares=0), 0.1)
     spans = [Span("a", site.names[:3], site.start), Span("b", site.names[3:8], site.start), Span("c", ("gone",), 0)]
@@ -184,16 +173,6 @@ def test_two_runs_on_one_mount_are_one_event_and_a_third_is_not_hurt() -> None:
     stalled = next(row for row in reversed(found) if row.views[0].stall)
     assert len(stalled.views) == 1
     assert {s.session for s in stalled.views[0].sessions if s.stalled} == {"a", "b"}
-
-
-def test_a_trainer_that_tells_its_saves_is_believed() -> None:
-    """Saves too small for the counters: the gauges alone give the rhythm."""
-    site = replace(SMALL, saves=(), hours=1.5)
-    told = {site.span.session: [site.start + 60 * m for m in (10, 20, 30, 40)]}
-    found = list(storage_day(StorageCounters(site).window(N.step), [site.span], N, told=told))
-    stalls = [v.stall for row in found for v in row.views if v.stall]
-    assert stalls and stalls[0].rule == "overdue_save"
-    assert stalls[0].onset == site.start + 60 * 60
 
 
 def test_a_new_attempt_owes_no_save_yet() -> None:
