@@ -57,6 +57,13 @@ STALLS = (
         Spell("rest", 0, UNTIL, 2 / 3),
         Spell("slots", FAULT, UNTIL, 16),
     ),
+    _slow("a quarter of the slots", "client_slots", Spell("slots", FAULT, UNTIL, 250), rtt=1.0),
+    Scenario(
+        "the job itself hands over little",
+        replace(SITE, saves=tuple(replace(s, pace=45 * MB) if s.start == FAULT else s for s in SAVES)),
+        ("slow_save", "unknown", ""),
+        FAULT + 2 * (TAKES + 5),
+    ),
     _slow("the server writes a tenth", "server", Spell("server", FAULT, UNTIL, 0.1 * WHOLE)),
     Scenario(
         "the server becomes slow in the middle",

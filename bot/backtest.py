@@ -144,24 +144,36 @@ def _ended(doc: object) -> int:
 
 
 def alarms(done: Replayed, policy: Policy) -> list[Alarm]:
-    """Every incident that was opened, in order."""
+    """Every incident that was opened, in order; a storage incident may hold several stalls."""
     opened = {(e.incident.id, e.incident.episode): e.incident for e in done.events if isinstance(e, IncidentOpened)}
-    for event in done.events:
-        if isinstance(event, StallChanged):
-            key = event.incident, event.episode
-            opened[key] = replace(opened[key], stall=event.stall)
     ended = dict.fromkeys(opened, done.until)
     for event in done.events:
         if isinstance(event, IncidentClosed):
             ended[event.incident, event.episode] = min(ended[event.incident, event.episode], event.at)
         elif isinstance(event, IncidentQuieted):
             ended[event.incident, event.episode] = done.until if event.since is None else event.since
-    return [_alarm(incident, ended[key], policy) for key, incident in opened.items()]
+    stalls = _stalls(done.events)
+    found: list[Alarm] = []
+    for key, incident in opened.items():
+        mine = [_stall(incident, stall, ended[key]) for stall in stalls.get(key, ())]
+        found += mine or [_alarm(incident, ended[key], policy)]
+    return found
+
+
+def _stalls(events: Sequence[Event]) -> dict[tuple[int, int], list[Stall]]:
+    """Of each storage incident its stalls as they were known in the end: after one is over, the next is another."""
+    found: dict[tuple[int, int], list[Stall]] = {}
+    for event in events:
+        if isinstance(event, IncidentOpened) and event.incident.stall:
+            found[event.incident.id, event.incident.episode] = [event.incident.stall]
+        elif isinstance(event, StallChanged):
+            mine = found[event.incident, event.episode]
+            over = mine[-1].ended is not None and event.stall.ended is None
+            mine[len(mine) if over else -1 :] = [event.stall]
+    return found
 
 
 def _alarm(incident: Incident, end: int, policy: Policy) -> Alarm:
-    if incident.stall:
-        return _stall(incident, incident.stall, end)
     category = next((_part(reason, policy) for reason in incident.reasons), CATEGORIES.get(incident.kind, ""))
     why = "; ".join(reason.text for reason in incident.reasons) or incident.note
     score = round(incident.score, 3)

@@ -64,10 +64,10 @@ def _see(draft: Draft, view: StorageView, policy: Policy) -> None:
 
 
 def _is_no_event(stall: Stall, policy: Policy) -> bool:
-    """Slow with nothing under way: the run itself has stopped to write. Overdue on one node alone: what a person tries
-    out there has no rhythm that anybody could rely on."""
+    """Slow with nothing under way on any node: the run itself has stopped to write. Overdue on one node alone: what a
+    person tries out there has no rhythm that anybody could rely on."""
     found = stall.measures
-    idle = found.in_flight is not None and found.in_flight < policy.storage.least_in_flight
+    idle = not stall.node and found.in_flight is not None and found.in_flight < policy.storage.least_in_flight
     return (stall.rule in ("slow_save", "slow_load") and idle) or (stall.rule == "overdue_save" and found.nodes == 1)
 
 
@@ -91,8 +91,9 @@ def _go_on(draft: Draft, incident: Incident, stall: Stall, hurt: tuple[str, ...]
     everyone = tuple(dict.fromkeys((*incident.hurt, *hurt)))
     same = (known.rule, known.verdict, known.node) == (stall.rule, stall.verdict, stall.node)
     if not same or known.ended is not None or everyone != incident.hurt:
-        trace = known.trace if known.ended is None else stall.trace  # its picture is of when it opened
-        changed = replace(stall, onset=known.onset, beyond=_added(known.beyond, stall.beyond), trace=trace)
+        first = known if known.ended is None else stall  # its beginning, and the picture of when it was seen
+        beyond = _added(known.beyond, stall.beyond)
+        changed = replace(stall, onset=first.onset, beyond=beyond, trace=first.trace)
         draft.emit(ev.StallChanged(draft.at, incident.id, incident.episode, changed, everyone))
     if incident.quiet_since is not None:
         draft.emit(ev.IncidentQuieted(draft.at, incident.id, incident.episode, None))

@@ -309,10 +309,11 @@ class Course:
             return False
         low = total < n.slow * usual.rate and each < n.slow * usual.each and at >= c.first + scrape
         c.low_since = (c.low_since or at) if low else None
-        if not self.pressing(lane, side, i):
-            return False
         limit = max(n.late * usual.seconds_p90, float(n.least)) * max(1.0, c.bytes / usual.bytes)
-        if c.last - c.start > limit and each < RELUCTANT * usual.each:
+        late = c.last - c.start > limit and each < RELUCTANT * usual.each
+        if not self.pressing(lane, side, i):  # a save that was due and crawls: the job itself writes slowly
+            return late and low and due and c.last == at and c.bytes < n.done * usual.bytes
+        if late:
             return True
         return (
             due

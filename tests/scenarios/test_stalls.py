@@ -54,11 +54,17 @@ class Storage:
         others = tuple(v for v in self.eyes.storage if v.export != self.export)
         self.eyes.storage = (*others, StorageView(self.export, tuple(self.runs.values()), stall, known))
 
-    def stall(self, verdict: Verdict = "client_slots", rule: StallRule = "slow_save", node: str = "") -> None:
+    def stall(
+        self,
+        verdict: Verdict = "client_slots",
+        rule: StallRule = "slow_save",
+        node: str = "",
+        measures: Measures | None = None,
+    ) -> None:
         onset = self.w.now - 30
         for key, run in self.runs.items():
             self.runs[key] = replace(run, stalled=rule, onset=onset, normal_saves=0, calm_since=None, phase="save")
-        self.show(Stall(self.export, rule, verdict, onset, node, usual=120, measures=MEASURED))
+        self.show(Stall(self.export, rule, verdict, onset, node, usual=120, measures=measures or MEASURED))
 
     def end(self, beyond: int = 900) -> None:
         for key, run in self.runs.items():
@@ -128,6 +134,20 @@ def test_one_nodes_path_is_told_under_that_node(world: Make) -> None:
     storage.stall("node_path", node="node-02")
     w.turn()
     assert "node-02" in shown(w, "node-02") and not told(w, "node-02").hard
+
+
+def test_a_slow_save_in_which_nothing_is_under_way_is_told_only_of_a_node_that_holds_it_up(world: Make) -> None:
+    """The others have written their part and wait for it."""
+    w = running(world)
+    storage = Storage(w)
+    w.turn()
+    idle = replace(MEASURED, in_flight=0.02)
+    storage.stall("unknown", measures=idle)
+    w.turn()
+    assert not [i for i in w.state.open_incidents() if i.kind == "checkpoint_stall"]
+    storage.stall("node_path", node="node-02", measures=idle)
+    w.turn()
+    assert told(w, "node-02").stall
 
 
 def test_a_better_verdict_changes_the_incident_and_is_told_in_the_thread(world: Make) -> None:

@@ -14,13 +14,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bot import cli
-from bot.backtest import Alarm, Replayed
+from bot.backtest import Alarm, Replayed, alarms
 from bot.backtest_files import Label
 from bot.backtest_notes import Notes
 from bot.backtest_report import alarmed_seconds
 from bot.backtest_run import Asked, Outcome, outcome
 from bot.config import PrometheusSite
 from bot.errors import ConfigError, Unreachable
+from bot.events import IncidentOpened, StallChanged
+from bot.model import Incident, Stall
 from bot.storage.numbers import MountFacts
 from tests.unit.past import DAY, HOUR, MINUTE, NODES, SIGNALS, T0, Past, policy, run
 
@@ -187,6 +189,23 @@ def test_time_between_two_alarms_is_no_time_under_alarm() -> None:
     apart = [Alarm("n1", T0 + at, T0 + at + MINUTE, "precursor", "bus", 0.7) for at in (0, 10 * MINUTE)]
     assert alarmed_seconds(apart) == 2 * MINUTE
     assert alarmed_seconds([*apart, replace(apart[0], end=T0 + 2 * MINUTE)]) == 3 * MINUTE
+
+
+def test_a_storage_incident_that_stalls_again_is_an_alarm_for_each_stall() -> None:
+    first = Stall("nfs:/ckpt", "slow_save", "unknown", T0)
+    incident = Incident(1, 1, "checkpoint_stall", "nfs:/ckpt", T0, stall=first)
+    later = [
+        replace(first, verdict="client_slots"),
+        replace(first, verdict="client_slots", ended=T0 + HOUR),
+        Stall("nfs:/ckpt", "hang", "server", T0 + 2 * HOUR),
+        Stall("nfs:/ckpt", "hang", "server", T0 + 2 * HOUR, ended=T0 + 3 * HOUR),
+    ]
+    events = [StallChanged(T0 + n, 1, 1, stall, ()) for n, stall in enumerate(later)]
+    done = Replayed([IncidentOpened(T0, incident, "hash"), *events], T0 + DAY)
+    assert [(a.category, a.start - T0, a.end - T0) for a in alarms(done, policy())] == [
+        ("client_slots", 0, HOUR),
+        ("server", 2 * HOUR, 3 * HOUR),
+    ]
 
 
 def test_it_tells_how_far_it_is() -> None:
