@@ -27,14 +27,15 @@ class Usual:
 
 
 def told_views(state: State, seen: Observation, numbers: StorageNumbers) -> Iterator[StorageView]:
-    """One for each run whose saves somebody still tells of and no counters show. Its name stands for the mount."""
+    """One for each run whose saves somebody still tells of and no counters show, or showed when it stalled. Its name
+    stands for the mount."""
+    told = {(incident.kind, incident.subject) for incident in state.open_incidents()}
     shown = {run.session for view in seen.storage for run in view.sessions if run.cadence or run.stalled}
-    hung = {incident.subject for incident in state.open_incidents() if incident.kind == "session_hung"}
     heard = {session.key for save in seen.saves if (session := state.session_of(save.job))}
     for session in state.live_sessions():
-        if session.key not in heard - shown or session.name in hung or session.latest is None:
-            continue
-        if session.latest.state == "RUNNING":
+        ours = session.key not in shown or ("checkpoint_stall", session.name) in told
+        runs = session.latest is not None and session.latest.state == "RUNNING"
+        if session.key in heard and ours and runs and ("session_hung", session.name) not in told:
             yield _view(session, state.saves_of(session.key).saves, seen.at, numbers)
 
 

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
-from bot.model import Incident, JobSave, KnownSave
+from bot.model import Incident, JobSave, KnownSave, Observation, SessionStorage, StorageView
 from tests.scenarios.test_saves import SavingEyes
 from tests.scenarios.world import World, running
 
 Make = Callable[..., World]
 MINUTE = 60
+
+
+@dataclass
+class Counted:
+    """The eyes below, and one mount."""
+
+    below: Any
+    view: StorageView
+
+    def observe(self, now: int) -> Observation:
+        return replace(self.below.observe(now), storage=(self.view,))
 
 
 class Trainer:
@@ -57,6 +70,18 @@ def test_a_save_that_does_not_come_is_told_and_ends_with_two_normal_ones(trainer
     trainer.saves(1)
     assert not trainer.w.state.open_incidents()
     assert trainer.told() == [("session-123", "overdue_save")]
+
+
+def test_counters_that_begin_to_show_the_run_do_not_keep_its_stall_open(trainer: Trainer) -> None:
+    trainer.saves(5)
+    trainer.w.run(minutes=24)
+    (session,) = trainer.w.state.live_sessions()
+    run = SessionStorage(session.key, "quiet", calm_since=trainer.w.now, cadence=True)
+    trainer.eyes.below = Counted(trainer.eyes.below, StorageView("nfs:/ckpt", (run,)))
+    trainer.saves(3)
+    assert trainer.told() == [("session-123", "overdue_save")] and not trainer.w.state.open_incidents()
+    trainer.w.run(minutes=45)  # by the counters the run saves: the trainer's word is not needed
+    assert not trainer.w.state.open_incidents()
 
 
 def test_a_save_that_is_begun_and_takes_far_longer_than_usual_is_told_while_it_lasts(trainer: Trainer) -> None:
