@@ -90,6 +90,12 @@ STALLS = (
         Spell("metadata", FAULT, UNTIL, 3000),
         Spell("server", FAULT, UNTIL, 0.15 * WHOLE),
     ),
+    _slow(
+        "a save of many small files, and the server answers later",
+        "server",
+        Spell("files", 0, UNTIL, 2),
+        Spell("server", FAULT, UNTIL, 0.1 * WHOLE),
+    ),
     _slow("RDMA does not tell its slots", "unknown", Spell("slots", FAULT, UNTIL, 16), rdma=True),
     Scenario(
         "the server hangs in a save", _with(Spell("hang", FAULT + 40, FAULT + 600)), ("hang", "server", ""), FAULT + 40

@@ -53,6 +53,7 @@ class Eyes:
             details=metrics.details,
             logs=tuple(self._logs(metrics, zone)),
             notes=lambda now: self._job_log.notes(now, self._places()),
+            growth=self._job_log.growth,
             storage=PrometheusStorage(
                 metrics, site.config.prometheus.node_labels, site.policy.storage, site.config.storage
             ),

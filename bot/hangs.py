@@ -6,9 +6,10 @@ got out of by itself before (an evaluation, a rollout) is no hang the next time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from bot import events as ev
+from bot.growth import LOG, with_logs
 from bot.incidents import open_incident, open_new
 from bot.model import Attempt, Incident, Kind, Observation, Pace, Plan, Progress, Reading, Recovery, Session
 from bot.outcomes import chain_class
@@ -23,7 +24,7 @@ STALLED = "storage stall"
 
 def see_progress(draft: Draft, seen: Observation, policy: Policy) -> None:
     """One look at every run under care; what is not known of a run changes nothing."""
-    told = {p.run: p for p in seen.progress}
+    told = with_logs(seen, policy)
     for session in draft.state.live_sessions():
         attempt = session.latest
         progress = told.get(attempt.id) if attempt else None
@@ -117,14 +118,15 @@ def _hung_since(session: Session, progress: Progress, excuse: str, at: int, poli
     if not set(progress.by) & set(pace.moved):
         return _never_began(session, progress, at, policy)
     by = [signal for signal in progress.by if signal in pace.moved]
-    patience = max(_rule(by, numbers), int(numbers.pauses * pace.pause))
+    longest = max(pace.pause, progress.pause if by == [LOG] else 0)
+    patience = max(_rule(by, numbers), int(numbers.pauses * longest))
     since = pace.idle_since
     return since if since is not None and at - since >= patience else None
 
 
-def _rule(by: Iterable[str], numbers: ProgressNumbers) -> int:
+def _rule(by: Collection[str], numbers: ProgressNumbers) -> int:
     """Less time where a second thing says the same, or the trainer itself."""
-    sure = {"tensor_busiest", "fabric_bytes"} <= set(by) or "train_step" in by
+    sure = {"tensor_busiest", "fabric_bytes"} <= set(by) or "train_step" in by or (LOG in by and len(by) > 1)
     return numbers.hung_after if sure else numbers.hung_after_alone
 
 

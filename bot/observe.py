@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from bot.app_xids import app_xids
 from bot.errors import SourceError, Unreachable
 from bot.model import (
     AppXid,
@@ -19,6 +20,7 @@ from bot.model import (
     Job,
     JobNote,
     JobSave,
+    LogGrowth,
     Mark,
     NodeScore,
     Observation,
@@ -93,6 +95,7 @@ class LiveObserver:
     details: Details | None = None
     logs: Sequence[MarkSource] = ()
     notes: Callable[[int], Sequence[JobNote]] | None = None
+    growth: Callable[[], Sequence[LogGrowth]] = field(default=lambda: ())
     storage: StorageSource | None = None
     spans: Callable[[int], Sequence[Span]] = field(default=lambda since: ())
     saved: Callable[[], Sequence[JobSave]] = field(default=lambda: ())
@@ -112,7 +115,7 @@ class LiveObserver:
             if self._cluster is None:  # without nodes every host would be a stranger, so the first look waits
                 self._cluster, _ = _outcome(looking.result)
             storing = pool.submit(self._stored, at)
-            heard, app_xids, unheard = self._listen(now)
+            heard, xids, unheard = self._listen(now)
             metrics = self._measure(at, pool, heard)
         cluster, unscheduled = _outcome(looking.result)
         saves, unsaved = _outcome(saving.result)
@@ -120,10 +123,12 @@ class LiveObserver:
         self._cluster = cluster or self._cluster
         unread = metrics.problem or unsaved or unstored
         sources = SourceState("scheduler", unscheduled), SourceState("prometheus", unread), *unheard
+        xids = xids or self._shown_xids(metrics)
         notes = tuple(self.notes(now)) if self.notes else ()
         saved, (scores, readings) = tuple(saves or ()), (metrics.scores, metrics.readings)
-        seen = Observation(at, now, cluster, scores, readings, saved, sources, notes=notes, app_xids=app_xids)
-        return replace(seen, progress=metrics.progress, storage=tuple(mounts or ()), saves=tuple(self.saved()))
+        seen = Observation(at, now, cluster, scores, readings, saved, sources, notes=notes, app_xids=xids)
+        seen = replace(seen, progress=metrics.progress, logs=tuple(self.growth()))
+        return replace(seen, storage=tuple(mounts or ()), saves=tuple(self.saved()))
 
     def _stored(self, at: int) -> Sequence[StorageView]:
         if self.storage is None:
@@ -143,19 +148,27 @@ class LiveObserver:
         marks: list[Mark] = []
         signals: list[str] = []
         states: list[SourceState] = []
-        app_xids: list[AppXid] = []
+        xids: list[AppXid] = []
         for source in self.logs:
             told, problem = _outcome(partial(source.marks, since, now, self._nodes()))
             marks += told or ()
             signals += source.signals if not problem else ()
             if isinstance(source, TellsGpus) and not problem:
-                app_xids += _of_gpus(source.application(since, now, self._nodes()))
+                xids += _of_gpus(source.application(since, now, self._nodes()))
                 signals.append(REPEATED)
             states.append(SourceState(source.name, problem or getattr(source, "problem", "")))
         if self._cluster:
             marks += health_marks(self._cluster)
             signals.append("health_check")
-        return Heard(marks, signals), tuple(app_xids), states
+        return Heard(marks, signals), tuple(xids), states
+
+    def _shown_xids(self, metrics: Metrics) -> tuple[AppXid, ...]:
+        """By the exporters, where no log tells. What cannot be read now is asked for again."""
+        if any(isinstance(source, TellsGpus) for source in self.logs):
+            return ()
+        with suppress(SourceError):
+            return app_xids(self.metrics, self.policy, metrics.readings, metrics.at, self._nodes())
+        return ()
 
     # -- metrics -------------------------------------------------------------------------------------------------------
 

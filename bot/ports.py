@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from bot.model import Action, Argv, Checkpoint, Cluster, JobNote, Mark, Next, Observation, Report, Role, StorageView
+from bot.model import (
+    Action,
+    AppXid,
+    Argv,
+    Checkpoint,
+    Cluster,
+    JobNote,
+    Mark,
+    Next,
+    Observation,
+    Report,
+    Role,
+    StorageView,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +44,16 @@ class MetricSource(Protocol):
     """One signal for all hosts over a time range. Raises SourceError; partial data is an error, not a value."""
 
     def matrix(self, signal: Signal, start: int, end: int, step: int, nodes: Collection[str]) -> Matrix: ...
+
+
+@runtime_checkable
+class XidSource(Protocol):
+    """A MetricSource that tells GPUs apart."""
+
+    def xids(self, signal: Signal, at: int, nodes: Collection[str]) -> Sequence[AppXid]:
+        """The application's Xids (bot.signals.xid) that the signal's query shows at `at`, on these nodes. Raises
+        SourceError."""
+        ...
 
 
 class Scheduler(Protocol):

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bot.app_xids import JUST, app_xids
+from bot.app_xids import SIGNAL as APP_XID
 from bot.backtest_files import Run
 from bot.garbage import uncollected
 from bot.model import Attempt, Cluster, Job, Node, Observation, SourceState
@@ -60,8 +62,18 @@ class ReplayObserver:
         row = rows.row(rows.at(at))
         sources = SourceState("scheduler"), SourceState("prometheus")
         seen = Observation(at, now, self._cluster(now), row.scores, row.readings, (), sources)
+        seen = replace(seen, app_xids=app_xids(self.metrics, self.policy, row.readings, at, self._nodes()))
         stored = self.storage.views(at) if self.storage else ()
         return replace(seen, progress=self._paces.at(rows.at(at)) if self._paces else (), storage=stored)
+
+    def _xids_may_come(self, rows: Rows, number: int) -> bool:
+        """An application's Xid came up so lately that more GPUs may show it."""
+        ids = [signal.id for signal in rows.scores.window.signals]
+        if APP_XID not in ids:
+            return False
+        bad = rows.scores.bad[ids.index(APP_XID)]
+        before = number - JUST // self.policy.numbers.time.step
+        return bool((bad[number] & ~bad[before]).any() if before >= 0 else bad[number].any())
 
     def moment(self, now: int) -> int:
         """The moment that the data is of when one looks now."""
@@ -76,7 +88,7 @@ class ReplayObserver:
         number, nodes = rows.at(at), rows.scores.window.nodes
         with np.errstate(invalid="ignore"):
             stands = np.flatnonzero(rows.scores.score[number] >= self.policy.numbers.score.open_at)
-        if self._paces and self._paces.worth_a_look(number):
+        if (self._paces and self._paces.worth_a_look(number)) or self._xids_may_come(rows, number):
             return True
         stored = self.storage is not None and self.storage.strikes(at, self.policy.numbers.time.step)
         return bool(rows.strikes[number]) or stored or self._rerun(now) or any(nodes[n] not in told for n in stands)

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bot.app_xids import SIGNAL as APP_XID
 from bot.model import Cluster, Mark
 from bot.policy import Policy, Signal
 from bot.ports import Matrix
+from bot.repeats import SIGNAL as REPEATED
 from bot.signals.peers import Groups, Past, Stay
 from bot.signals.score import Window, look_back
 
@@ -62,6 +64,7 @@ def window(
             values[row][:, [columns[host] for host in matrices[signal.id].hosts]] = matrices[signal.id].values
         elif not signal.query and signal.id in heard.signals:
             values[row] = 0
+    _without_logs(values, list(policy.signals), matrices, heard)
     _lay_over(values, list(policy.signals), times, columns, [m for m in heard.marks if _may_say(m, policy.signals)])
     return Window(
         signals=tuple(policy.signals.values()),
@@ -73,6 +76,13 @@ def window(
         groups=Groups.of(stays, times, tuple(columns)),
         past=None if past is None else _past(policy, past, times, stays, columns),
     )
+
+
+def _without_logs(values: NDArray[np.float64], ids: list[str], matrices: Mapping[str, Matrix], heard: Heard) -> None:
+    """Where no log tells of the application's Xids, nodes whose exporter would are good until one is counted."""
+    if REPEATED in ids and REPEATED not in heard.signals and APP_XID in matrices:
+        shown = values[ids.index(APP_XID)]
+        values[ids.index(REPEATED)] = np.where(np.isnan(shown), np.nan, 0.0)
 
 
 def _past(

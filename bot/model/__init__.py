@@ -9,7 +9,7 @@ from bot.model.incident import Incident, Kind
 from bot.model.meta import Meta
 from bot.model.observation import Observation, SourceHealth, SourceState
 from bot.model.plan import MODES, Action, ActionEnd, Facts, Hold, Mode, NodeFact, Plan, PlanStatus
-from bot.model.progress import Pace, Progress
+from bot.model.progress import LogGrowth, Pace, Progress
 from bot.model.recovery import ChainClass, Link, Recovery
 from bot.model.request import ROLES, Answer, Request, Role
 from bot.model.saves import Checkpoint, JobSave, KnownSave, SaveHistory, SaveSource
@@ -67,6 +67,7 @@ __all__ = [
     "Kind",
     "KnownSave",
     "Link",
+    "LogGrowth",
     "MODES",
     "Mark",
     "Measures",

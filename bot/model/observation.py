@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bot.model.evidence import AppXid, JobNote, NodeScore, Reading
-from bot.model.progress import Progress
+from bot.model.progress import LogGrowth, Progress
 from bot.model.saves import Checkpoint, JobSave
 from bot.model.scheduler import Cluster
 from bot.model.storage import StorageView
@@ -37,6 +37,7 @@ class Observation:
     storage: tuple[StorageView, ...] = ()
     notes: tuple[JobNote, ...] = ()
     progress: tuple[Progress, ...] = ()
+    logs: tuple[LogGrowth, ...] = ()
     app_xids: tuple[AppXid, ...] = ()
     saves: tuple[JobSave, ...] = ()  # all that the sources tell of saves, also what they told before
 

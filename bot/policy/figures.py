@@ -66,6 +66,7 @@ class ProgressNumbers(Strict):
     hung_after_alone: Duration
     pauses: Annotated[float, Field(ge=1)]
     pause_most: Duration
+    log_known_after: Count
     resumed_after: Duration
     level_over: Duration
     learn_after: Duration

@@ -42,7 +42,7 @@ class Spell:
     what: `rtt` (round trips × value), `server` (bytes/s of all), `slots`, `link` (share taken), `loss` (share sent
     again), `metadata` (GETATTRs a node per s), `hang` (nothing is answered), `down` (no scrape, and it starts anew),
     `unscraped` (no samples of anybody), `write`, `read` (bytes/s that a node also does), `rest` (the share of each half
-    minute in which a save hands over nothing).
+    minute in which a save hands over nothing), `files` (opens for each written request: many small files).
     """
 
     what: str
@@ -174,6 +174,7 @@ class StorageCounters:
         slow = np.where(asked > 10, 0.02 * asked / 100, 0.01)
         self._few(now, "GETATTR", asked, slow)
         self._few(now, "OPEN", asked / 4, slow)
+        self._few(now, "OPEN", moved * writing / SIZE / TICK * self._spell("files", at, 0.0), rtt)
         self._transport(now, at, moved, flight, queued, hung)
         taken = self._spell("link", at, 0.0)
         self.hosts[LINK_OUT][tick] = np.minimum(1.0, moved * writing / TICK / self.site.link + taken)

@@ -11,7 +11,7 @@ TELLERS: Mapping[str, tuple[str, str]] = {
     "xid_claimed_soft": ("kernel log", "logs.kernel_log.syslog"),
     "nvswitch": ("kernel log", "logs.kernel_log.journal or command"),
     "gpu_lost_log": ("kernel log", "logs.kernel_log.journal or command"),
-    "xid_repeated": ("kernel log", "logs.kernel_log"),
+    "xid_repeated": ("kernel log, else the Xid metrics", "logs.kernel_log"),
     "job_log_node": ("job log", "sessions.log"),
     "health_check": ("scheduler", "scheduler"),
     "alert": ("Alertmanager", "http, and its webhook to /alertmanager"),

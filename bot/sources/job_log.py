@@ -9,9 +9,10 @@ from threading import Lock
 from typing import Any
 
 from bot.errors import SourceError
-from bot.model import Job, JobNote, Mark
+from bot.model import Job, JobNote, LogGrowth, Mark
 from bot.policy import Policy
 from bot.ports import JobPlace
+from bot.signals.job_growth import Growth
 from bot.signals.job_lines import JobLines, Work
 from bot.signals.job_verdict import verdict
 from bot.sources.paths import SessionName, places
@@ -21,7 +22,7 @@ SIGNAL = "job_log_node"
 TAIL = 256 * 1024  # bytes of a file per look: some 2,000 lines, more than the last words of a thousand ranks
 FILES = 4  # of one job: its output, its errors, and what lies beside them
 JOBS = 16  # logs per look: 0.3 s of reading lines each at worst, and a tick is 15 s
-EVERY = 300  # s between looks at a log that nothing calls for: to know ranks, nodes and steps when something does
+EVERY = 60  # s between looks at a log that nothing calls for: whether it grows, and ranks and nodes for later
 STILL = 3  # looks at a job that ended without anything new: its last lines have arrived
 LATE = 120  # s before an attempt's start that its lines may tell: clocks differ
 KEPT = 24 * 3600  # s that a mark can be asked for
@@ -40,6 +41,7 @@ class _Followed:
     due: bool = False
     still: int = 0
     problem: str = ""
+    growth: Growth = field(default_factory=Growth)
 
 
 class JobLog:
@@ -84,6 +86,11 @@ class JobLog:
         with self._lock:
             return {job: followed.problem for job, followed in self._followed.items() if followed.problem}
 
+    def growth(self) -> Sequence[LogGrowth]:
+        """How the attempts get on by their logs, as far as those could be read."""
+        with self._lock:
+            return [found for followed in self._followed.values() if (found := _grown(followed))]
+
     def work(self, job: str) -> Work | None:
         """How far a job came, as far as its log tells."""
         with self._lock:
@@ -112,7 +119,9 @@ class JobLog:
         """A new attempt that writes on in the same file begins where the last one was left."""
         since = place.start - LATE if place.start is not None else None
         lines = JobLines(now, self._zones, place.nodes, place.ranks, since)
-        return _Followed(place.attempt, lines, dict(before.known) if before else {})
+        if before is None:
+            return _Followed(place.attempt, lines)
+        return _Followed(place.attempt, lines, dict(before.known), growth=before.growth.next())
 
     def _is_due(self, now: int, job: str, place: JobPlace) -> bool:
         followed = self._followed[job]
@@ -138,12 +147,15 @@ class JobLog:
         if answer is None:
             followed.problem = "the storage stopped answering before its turn"
             return
-        followed.looked = now
+        before, followed.looked = followed.looked, now
         followed.problem = answer.get("error") or ("" if answer["files"] else "no such file")
         files = answer.get("files", ())
         fresh = any(file["size"] > file["begin"] for file in files)
         for file in reversed(files):  # the one written last is read last
             self._read(followed, file)
+        if fresh and followed.written is not None:  # their clock may be another one
+            at = min(now, max(followed.written, before or 0))
+            followed.growth.wrote(at, followed.lines.work.step)
         followed.still = 0 if fresh else followed.still + 1
         if followed.still:
             followed.lines.flush()
@@ -188,6 +200,13 @@ class JobLog:
         self._marks = kept | {
             (job, jobs[job].attempt, mark.node): mark for job, note in told.items() for mark in _marks(note)
         }
+
+
+def _grown(followed: _Followed) -> LogGrowth | None:
+    growth, looked = followed.growth, followed.looked
+    if followed.problem or looked is None or growth.moved is None:
+        return None
+    return LogGrowth(followed.attempt, looked, growth.moved, growth.times, growth.longest, growth.step)
 
 
 def _marks(note: JobNote) -> Iterator[Mark]:

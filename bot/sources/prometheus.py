@@ -22,11 +22,11 @@ from urllib3.util.retry import Retry
 
 from bot.errors import BadReply, SourceError
 from bot.http_session import DeadlineSession
-from bot.model import Checkpoint
+from bot.model import AppXid, Checkpoint
 from bot.policy import CheckpointGauges, Signal
 from bot.ports import Matrix
 from bot.signals.score import words
-from bot.signals.xid import codes
+from bot.signals.xid import codes, xid
 
 Labels = Mapping[str, str]
 Floats = NDArray[np.float64]
@@ -105,6 +105,18 @@ class PrometheusSource:
                 host, _ = self.host(labels, nodes)
                 told.setdefault(host, {}).setdefault(text, set()).add(labels["gpu"])
         return {host: "; ".join(map(_on_gpus, texts.items())) for host, texts in told.items()}
+
+    def xids(self, signal: Signal, at: int, nodes: Collection[str]) -> list[AppXid]:
+        """The application's Xids that are new at this moment, each with its GPU: by its number, the UUID beside it."""
+        found: dict[tuple[str, str, int], AppXid] = {}
+        for labels, points in self.instant(self._query(signal, GPU_LABELS), at):
+            shown = _code(signal, labels)
+            value = np.nan if shown is None else float(_plausible(signal, points[-1:, 1], shown)[-1])
+            (node, known), gpu = self.host(labels, nodes), labels.get("gpu") or labels.get("UUID", "")
+            if known and gpu and value > 0 and xid(int(value)).application:
+                code, uuid = int(value), labels.get("UUID", "")
+                found[node, gpu, code] = AppXid(node, gpu, code, at, uuid)
+        return list(found.values())
 
     def check(self) -> Health:
         """Reachable, which version, and whether the site's dcgm jobs exist."""

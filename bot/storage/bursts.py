@@ -22,8 +22,9 @@ RELUCTANT = 0.7  # of the usual rate of a node that takes part: less is slow for
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A burst that is over. each: bytes/s of a node that took part; waiting, pending: requests of such a node; dip: the
-    longest time (s) for which it ran at less than half its own pace. sure: nothing of it was missed."""
+    """A burst that is over. each: bytes/s of a node that took part; waiting, pending: requests of such a node; meta:
+    the time of requests that move no data against that of those that do; dip: the longest time (s) for which it ran at
+    less than half its own pace. sure: nothing of it was missed."""
 
     start: int
     end: int
@@ -32,6 +33,7 @@ class Past:
     rtt: float
     waiting: float
     pending: float
+    meta: float
     dip: float
     slow: bool
     sure: bool
@@ -90,6 +92,10 @@ class Usual:
     @cached_property
     def pending(self) -> float:
         return self._median("pending")
+
+    @cached_property
+    def meta(self) -> float:
+        return self._median("meta")
 
     @cached_property
     def dip(self) -> float:
@@ -255,15 +261,18 @@ class Course:
         _, requests, rtt, _, wait = side.names
         writing = max(1.0, float(np.median(c.writers)))
         seconds = c.end - c.start
-        waits = [c.sums[n].sum() for n in (wait, *(("meta_wait",) if side.names[0] == "write" else ())) if n in c.sums]
+        waited = {name: float(c.sums[name].sum()) for name in (wait, "meta_wait") if name in c.sums}
+        counted = (wait, "meta_wait") if side.names[0] == "write" else (wait,)
+        waits = [waited[name] for name in counted if name in waited]
         past = Past(
             start=c.start,
             end=c.end,
             bytes=c.bytes,
             writers=writing,
             rtt=median_rtt(c.sums, requests, rtt),
-            waiting=float(sum(waits)) / seconds / writing if waits else float("nan"),
+            waiting=sum(waits) / seconds / writing if waits else float("nan"),
             pending=float(np.mean(c.pending)) / writing if c.pending else float("nan"),
+            meta=waited["meta_wait"] / waited[wait] if len(waited) == 2 and waited[wait] > 0 else float("nan"),
             dip=_dip(c, self.numbers),
             slow=c.slow_since is not None,
             sure=c.sure,

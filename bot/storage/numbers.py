@@ -58,6 +58,7 @@ class StorageNumbers(Strict):
     node_share: Share
     link_use: Share
     metadata_share: Share
+    metadata_over: Times
 
 
 class MountFacts(Strict):

@@ -148,7 +148,7 @@ class Judge:
             return "unknown", ""
         if found.link_use is not None and found.link_use >= n.link_use:
             return "link", ""
-        if self._metadata(case) >= n.metadata_share:
+        if self._metadata(case):
             return "metadata", ""
         if found.rtt is None or found.rtt_usual is None:
             return "unknown", ""
@@ -191,13 +191,17 @@ class Judge:
         others = _middle(losses) or 0.0
         return np.asarray(np.nan_to_num(losses) >= max(self.numbers.node_retransmits, TEN * others))
 
-    def _metadata(self, case: Case) -> float:
-        """Share of request time in operations that move no data; nothing where hardly any request is under way."""
+    def _metadata(self, case: Case) -> bool:
+        """Much of the request time is in operations that move no data, and more than in the usual burst: a server that
+        answers everything later leaves a save of many small files as it was."""
+        n = self.numbers
         if "meta_wait" not in case.sums:
-            return 0.0
+            return False
         meta = float(case.sums["meta_wait"].sum())
-        waits = [float(case.sums[w].sum()) for w in ("write_wait", "read_wait") if w in case.sums]
-        return meta / (meta + sum(waits)) if meta >= case.seconds.max(initial=1) else 0.0
+        data = sum(float(case.sums[w].sum()) for w in ("write_wait", "read_wait") if w in case.sums)
+        usual = 0.0 if case.usual is None or np.isnan(case.usual.meta) else case.usual.meta
+        much = meta >= case.seconds.max(initial=1) and meta >= n.metadata_share * (meta + data)
+        return much and meta >= n.metadata_over * usual * data
 
 
 def _busy(case: Case) -> Flags:

@@ -6,20 +6,25 @@ $XIDBOT_GUEST_KERNEL or .work/kernel (`make test-slow` fetches it).
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+import threading
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 from tests.real.supervise import Process, eventually, free_port
 
+T = TypeVar("T")
 KERNEL = Path(os.environ.get("XIDBOT_GUEST_KERNEL") or Path(__file__).parents[2] / ".work/kernel")
 PROGRAMS = ("qemu-system-x86_64", "ganesha.nfsd", "busybox", "cpio", "depmod", "modprobe", "prometheus-node-exporter")
 MODULES = ("virtio_pci", "virtio_net", "nfsv4")
 HOST = "10.0.2.2"  # as QEMU's user network shows the machine to its guest
 EXPORT = f"{HOST}:/ckpt"
-PIECES, PIECE, REST = 8, 4, 10  # of a save, MiB of each (four requests at once), s from one save to the next
+PIECES, PIECE, REST = 8, 4, 20  # of a save, MiB of each (four requests at once), s from one save to the next
 
 # A save is a file of its own that takes its name when it is whole. It writes in pieces with a pause after each, so that
 # it takes its time on a fast machine too.
@@ -63,14 +68,94 @@ def missing() -> list[str]:
     return reasons
 
 
+class Distance:
+    """What lies between client and server: it hands on each answer `seconds` after it was given, as a server does that
+    takes so long for it. Connections and the order of bytes stay."""
+
+    def __init__(self, server: int) -> None:
+        self.seconds, self.port, self._server = 0.0, free_port(), server
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._listening = self._ask(asyncio.start_server(self._connect, "127.0.0.1", self.port))
+
+    def stop(self) -> None:
+        self._ask(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def _ask(self, what: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(10)
+
+    async def _end(self) -> None:
+        self._listening.close()
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def _connect(self, client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
+        try:
+            server, questions = await asyncio.open_connection("127.0.0.1", self._server)
+        except OSError:
+            return answers.close()
+        try:
+            await self._both_ways(client, answers, server, questions)
+        finally:
+            answers.close()
+            questions.close()
+
+    async def _both_ways(
+        self,
+        client: asyncio.StreamReader,
+        answers: asyncio.StreamWriter,
+        server: asyncio.StreamReader,
+        questions: asyncio.StreamWriter,
+    ) -> None:
+        late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        with suppress(asyncio.CancelledError):  # at the end of the test
+            await asyncio.gather(_pass_on(client, questions), self._keep(server, late), self._hand_on(late, answers))
+
+    async def _keep(self, server: asyncio.StreamReader, late: asyncio.Queue[tuple[float, bytes]]) -> None:
+        data = b"-"
+        while data:
+            data = await _read(server)
+            late.put_nowait((self._loop.time() + self.seconds, data))
+
+    async def _hand_on(self, late: asyncio.Queue[tuple[float, bytes]], answers: asyncio.StreamWriter) -> None:
+        while True:
+            due, data = await late.get()
+            await asyncio.sleep(due - self._loop.time())
+            if not data:
+                return
+            answers.write(data)
+            await answers.drain()
+
+
+async def _pass_on(client: asyncio.StreamReader, questions: asyncio.StreamWriter) -> None:
+    while data := await _read(client):
+        questions.write(data)
+        await questions.drain()
+    questions.write_eof()
+
+
+async def _read(stream: asyncio.StreamReader) -> bytes:
+    """Empty at the end, however it ended."""
+    try:
+        return await stream.read(2**16)
+    except OSError:
+        return b""
+
+
 class NfsServer:
-    """nfs-ganesha on loopback that exports a folder below `root`."""
+    """nfs-ganesha on loopback that exports a folder below `root`. Clients mount it at `port`."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.port = root, free_port()
+        self.root, own = root, free_port()
         for folder in ("export", "recovery"):
             (root / folder).mkdir(parents=True)
-        (root / "ganesha.conf").write_text(GANESHA.format(root=root, port=self.port, mnt=free_port()))
+        (root / "ganesha.conf").write_text(GANESHA.format(root=root, port=own, mnt=free_port()))
         argv = [
             "ganesha.nfsd",
             "-F",
@@ -82,6 +167,8 @@ class NfsServer:
             root / "ganesha.pid",
         ]
         self._process = Process(argv, root / "ganesha.out")
+        self._distance = Distance(own)
+        self.port = self._distance.port
 
     def writes(self) -> bool:
         """A save is under way and a third of it is written."""
@@ -92,13 +179,19 @@ class NfsServer:
         """Connections stay, nothing is answered."""
         self._process.pause()
 
+    def slow(self, seconds: float) -> None:
+        """Each answer comes so much later."""
+        self._distance.seconds = seconds
+
     def answer(self) -> None:
         """Again, and at full speed."""
         self._process.resume()
+        self._distance.seconds = 0.0
 
     def stop(self) -> None:
         self.answer()
         self._process.stop()
+        self._distance.stop()
 
 
 class Guest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 
 from bot import policy as policies
 from bot.compose import incident_card
-from bot.model import Checkpoint, Incident, Observation, SessionStorage, Stall, StorageView
+from bot.model import Checkpoint, Incident, LogGrowth, Observation, SessionStorage, Stall, StorageView
 from bot.policy import Policy
+from bot.signals.job_growth import Growth
 from bot.signals.peers import Groups
 from bot.signals.progress import ProgressRows
 from bot.signals.score import Window, look_back, score
@@ -50,6 +52,7 @@ class Meters(Eyes):
     shown: dict[str, float] = field(default_factory=lambda: dict(WORKING))
     odd: dict[tuple[str, str], float] = field(default_factory=dict)  # (signal, node): otherwise than the rest
     storage: tuple[StorageView, ...] = ()
+    logs: dict[str, Growth] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.nodes = tuple(self.scheduler.nodes)
@@ -75,12 +78,17 @@ class Meters(Eyes):
         )
         running = [stay for stay in stays if stay.end is None]
         progress = ProgressRows(score(window, self.policy), running, self.policy).at(rows - 1)
-        return replace(seen, progress=progress, storage=self.storage)
+        return replace(seen, progress=progress, storage=self.storage, logs=tuple(self._logs(now)))
+
+    def _logs(self, now: int) -> Iterator[LogGrowth]:
+        for run, log in self.logs.items():
+            if log.moved is not None:
+                yield LogGrowth(run, now, log.moved, log.times, log.longest, log.step)
 
 
-def meters(make: Make, *, work: float = 8, **facts: object) -> tuple[World, Meters]:
+def meters(make: Make, *, work: float = 8, numbers: object = QUICK, **facts: object) -> tuple[World, Meters]:
     """session-123 on node-01…04, at work for `work` minutes."""
-    w = make(numbers=QUICK, nodes=6, **facts)
+    w = make(numbers=numbers, nodes=6, **facts)
     w.eyes = eyes = Meters(w.scheduler, policy=w.policy)
     w.session("123")
     w.run(minutes=work)
@@ -324,6 +332,116 @@ def test_a_restarted_bot_neither_forgets_nor_repeats_a_hang(world: Make) -> None
     w.restart()
     w.run(minutes=3)
     assert len(w.events("IncidentOpened")) == 1
+
+
+# -- by its log --------------------------------------------------------------------------------------------------------
+
+
+def attempt(w: World) -> str:
+    (session,) = w.state.live_sessions()
+    assert session.latest
+    return session.latest.id
+
+
+def writes(w: World, eyes: Meters, minutes: float, *, step: int | None = None) -> None:
+    """A line of the log each minute; steps from `step` on."""
+    log = eyes.logs.setdefault(attempt(w), Growth())
+    for minute in range(int(minutes)):
+        log.wrote(w.now, step + 10 * minute if step is not None else None)
+        w.run(minutes=1)
+
+
+def unmeasured(make: Make, **facts: object) -> tuple[World, Meters]:
+    """A run of which only the log tells: no profiling fields, no fabric counters."""
+    w, eyes = meters(make, work=0.5, **facts)
+    eyes.shown = {}
+    w.run(minutes=20)
+    return w, eyes
+
+
+def test_a_log_that_falls_silent_tells_of_a_hang_where_nothing_else_does(world: Make) -> None:
+    w, eyes = unmeasured(world)
+    writes(w, eyes, 10, step=100)
+    last = w.now - 60
+    w.run(minutes=6)
+    assert hung(w) is None
+    w.run(minutes=2)
+    incident = hung(w)
+    assert incident and incident.reasons[0].since == last
+    assert incident.reasons[0].text == "its log stays at step 190 (never longer than 60 s before)"
+    assert [plan.mode for plan in w.plans()] == ["approve"]
+
+
+def test_a_log_that_goes_on_takes_it_back(world: Make) -> None:
+    w, eyes = unmeasured(world)
+    writes(w, eyes, 10)
+    w.run(minutes=8)
+    assert hung(w)
+    writes(w, eyes, 6)
+    incident = hung(w)
+    assert incident and incident.closed_why == "it went on by itself"
+
+
+def test_a_log_that_writes_seldom_is_not_called_silent_in_its_own_rhythm(world: Make) -> None:
+    w, eyes = unmeasured(world)
+    for _ in range(7):
+        writes(w, eyes, 1)
+        w.run(minutes=11)
+    assert hung(w) is None
+    w.run(minutes=8)
+    assert hung(w)
+
+
+@pytest.mark.parametrize(("lines", "step"), [(3, 100), (4, None)])
+def test_a_log_that_nobody_knows_yet_tells_nothing_by_its_silence(world: Make, lines: int, step: int | None) -> None:
+    w, eyes = unmeasured(world)
+    writes(w, eyes, lines, step=step)
+    w.run(minutes=30)
+    assert hung(w) is None
+
+
+def test_silence_before_the_first_step_is_a_load(world: Make) -> None:
+    w, eyes = unmeasured(world, numbers={**QUICK, "recovery": {"load_time": "33m"}})
+    writes(w, eyes, 6)
+    w.run(minutes=12)
+    assert hung(w) is None
+
+
+def test_a_watchdog_that_writes_into_the_log_does_not_hide_the_hang(world: Make) -> None:
+    w, eyes = meters(world)
+    writes(w, eyes, 6)
+    eyes.shown |= STILL
+    writes(w, eyes, 6)
+    assert hung(w)
+
+
+def test_steps_in_the_log_are_progress_though_no_tensor_core_is_used(world: Make) -> None:
+    w, eyes = meters(world)
+    eyes.shown |= STILL
+    writes(w, eyes, 20, step=100)
+    assert hung(w) is None and slow(w) is None
+    w.run(minutes=6)
+    incident = hung(w)
+    assert incident and "job_log" in {reason.signal for reason in incident.reasons}
+
+
+def test_a_silent_log_is_the_second_witness(world: Make) -> None:
+    w, eyes = meters(world)
+    del eyes.shown["fabric_bytes"]
+    w.run(minutes=20)
+    writes(w, eyes, 8, step=100)
+    eyes.shown |= {name: value for name, value in STILL.items() if name != "fabric_bytes"}
+    w.run(minutes=4)
+    assert hung(w) is None
+    w.run(minutes=2)
+    assert hung(w)
+
+
+def test_a_silent_log_says_nothing_while_the_nodes_work(world: Make) -> None:
+    w, eyes = meters(world)
+    writes(w, eyes, 8, step=100)
+    w.run(minutes=30)
+    assert kinds(w) == []
 
 
 # -- slow --------------------------------------------------------------------------------------------------------------

@@ -61,8 +61,8 @@ def test_the_others_that_come_late_still_make_it_the_program(world: Make) -> Non
     w.session("202", nodes=2, user="bob")
     w.run(minutes=1)
     xid(w, "node-01")
-    w.run(minutes=3)
-    w.eyes.app_xids += [AppXid(node, gpu, 31, w.now - 180) for node, gpu in all_gpus("node-01", "node-02")]
+    w.run(minutes=2)
+    w.eyes.app_xids += [AppXid(node, gpu, 31, w.now - 120) for node, gpu in all_gpus("node-01", "node-02")]
     w.run(minutes=6)
     assert precursors(w) == []
 

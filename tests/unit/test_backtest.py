@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -22,9 +22,10 @@ from bot.backtest_run import Asked, Outcome, outcome
 from bot.config import PrometheusSite
 from bot.errors import ConfigError, Unreachable
 from bot.events import IncidentOpened, StallChanged
-from bot.model import Incident, Stall
+from bot.model import AppXid, Incident, Stall
+from bot.policy import Signal
 from bot.storage.numbers import MountFacts
-from tests.unit.past import DAY, HOUR, MINUTE, NODES, SIGNALS, T0, Past, policy, run
+from tests.unit.past import DAY, HOUR, MINUTE, NODES, SIGNALS, STEP, T0, Past, policy, run
 
 
 @pytest.fixture(autouse=True)
@@ -333,3 +334,47 @@ def test_help_names_every_option() -> None:
         "--json",
     ):
         assert option in result.output
+
+
+# -- the application's Xids, which only exporters tell of --------------------------------------------------------------
+
+
+@dataclass
+class GpuPast(Past):
+    """Implements ports.XidSource: what a node shows is on its GPU 3, but for `everywhere`."""
+
+    everywhere: bool = False
+
+    def xids(self, signal: Signal, at: int, nodes: Collection[str]) -> list[AppXid]:
+        shown = self.matrix(signal, at, at, STEP, nodes)
+        codes = {node: int(value) for node, value in zip(shown.hosts, shown.values[0], strict=True) if value > 0}
+        gpus = range(8) if self.everywhere else (3,)
+        return [AppXid(node, str(gpu), code, at) for node, code in codes.items() for gpu in gpus]
+
+
+def twice(past: GpuPast, *nodes: str) -> Asked:
+    """Two runs one after the other; Xid 31 ends both, on these nodes."""
+    for node in nodes:
+        past.tells("xid_restart_app", node, 31, 58, 68)
+        past.tells("xid_restart_app", node, 31, 198, 208)
+    runs = [run("1", NODES[:4], 0, 60, session="llm"), run("2", NODES[:4], 90, 200, session="vision")]
+    return asked(runs=runs, policy=policy(*SIGNALS, "xid_restart_app", "xid_repeated"))
+
+
+def test_an_applications_xid_that_stays_with_a_gpu_is_an_alarm_within_five_minutes() -> None:
+    past = GpuPast()
+    (found,) = answered(past, twice(past, "n2")).alarms
+    assert (found.node, found.kind, found.category) == ("n2", "precursor", "gsp")
+    assert 198 <= (found.start - T0) // MINUTE <= 203 and found.end and found.end < T0 + 6 * HOUR
+
+
+@pytest.mark.parametrize(("everywhere", "nodes"), [(True, ("n2",)), (False, NODES[:4])])
+def test_one_that_many_gpus_of_the_run_show_is_the_programs(everywhere: bool, nodes: tuple[str, ...]) -> None:
+    past = GpuPast(everywhere=everywhere)
+    assert answered(past, twice(past, *nodes)).alarms == []
+
+
+def test_a_source_that_cannot_tell_gpus_apart_blames_none() -> None:
+    past = GpuPast()
+    wanted = twice(past, "n2")
+    assert answered(Past(past.told), wanted).alarms == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.model import Attempt, Job, JobNote
+from bot.model import Attempt, Job, JobNote, LogGrowth
 from bot.policy import Match, SessionRule, build
 from bot.ports import JobPlace
 from bot.sources.job_log import EVERY, SIGNAL, STILL, TAIL, JobLog, job_places
@@ -240,3 +240,66 @@ def test_a_pending_attempt_leaves_the_last_one_to_be_read() -> None:
 
 def test_the_day_of_these_logs() -> None:
     assert datetime.fromtimestamp(NOW, UTC).date().isoformat() == "2026-03-21"
+
+
+# -- whether it grows --------------------------------------------------------------------------------------------------
+
+
+def test_a_log_that_is_written_to_gets_on(world: World) -> None:
+    world.write("loading shards\n")
+    world.notes()
+    assert grown(world) == LogGrowth("9#0", looked=NOW + 15, moved=NOW, times=0, longest=0)
+    world.now += 100
+    world.write("still loading\n")
+    world.notes()
+    assert grown(world) == LogGrowth("9#0", looked=NOW + 130, moved=NOW + 115, times=1, longest=115)
+    world.notes(EVERY)
+    assert grown(world) == LogGrowth("9#0", looked=NOW + 130 + EVERY, moved=NOW + 115, times=1, longest=115)
+
+
+def test_where_it_tells_steps_only_a_new_step_gets_on(world: World) -> None:
+    for number in (10, 20, 20, 20, 30):
+        world.write(step(number, "11:39:00"))
+        world.notes(60)
+    assert grown(world) == LogGrowth("9#0", looked=world.now, moved=NOW + 240, times=2, longest=180, step=30)
+
+
+def test_steps_are_less_frequent_than_the_lines_before_them(world: World) -> None:
+    for _ in range(3):
+        world.write("loading shards\n")
+        world.notes(10)
+    world.write(step(10, "11:39:00"))
+    world.notes(60)
+    assert grown(world) == LogGrowth("9#0", looked=world.now, moved=NOW + 30, times=0, longest=0, step=10)
+
+
+def test_another_clock_than_ours_moves_no_time_past_our_looks(world: World) -> None:
+    for ahead in (3600, -3600):
+        world.now += ahead
+        world.write("a line\n")
+        world.now -= ahead
+        world.notes(60)
+    assert grown(world) == LogGrowth("9#0", looked=NOW + 120, moved=NOW + 120, times=1, longest=60)
+
+
+def test_the_next_attempt_knows_how_long_the_last_one_paused_and_nothing_else(world: World) -> None:
+    for _ in range(3):
+        world.write("a line\n")
+        world.notes(100)
+    world.place = replace(world.place, attempt="9#1")
+    world.write("a line\n")
+    world.notes()
+    assert grown(world) == LogGrowth("9#1", looked=world.now, moved=world.now - 15, times=0, longest=100)
+
+
+def test_a_log_that_cannot_be_read_tells_nothing_of_growth(world: World) -> None:
+    world.write("a line\n")
+    world.notes()
+    world.log.unlink()
+    world.notes()
+    assert world.source.growth() == []
+
+
+def grown(world: World) -> LogGrowth:
+    (found,) = world.source.growth()
+    return found

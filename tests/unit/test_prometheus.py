@@ -14,7 +14,7 @@ import requests
 from bot import policy as policies
 from bot.errors import BadReply, Unreachable
 from bot.http_session import DeadlineSession
-from bot.model import Checkpoint
+from bot.model import AppXid, Checkpoint
 from bot.policy import CheckpointGauges, Signal
 from bot.ports import Matrix
 from bot.sources.prometheus import MAX_POINTS, PrometheusCheckpoints, PrometheusSource
@@ -234,6 +234,23 @@ def test_details_name_the_gpus() -> None:
     }
     assert "count_values by (node, Hostname, instance, gpu, UUID)" in asked(it)[0]["query"]
     assert asked(it)[0]["time"] == str(AT)
+
+
+def test_an_applications_xids_are_told_with_their_gpus() -> None:
+    told = [
+        ("31", {"gpu": "3", "UUID": "GPU-a", "Hostname": "node-01"}),
+        ("31", {"gpu": "3", "UUID": "GPU-a", "Hostname": "node-01", "GPU_I_ID": "7"}),
+        ("1", {"gpu": "5", "UUID": "GPU-b", "Hostname": "node-02", "xid": "13"}),
+        ("0", {"gpu": "1", "UUID": "GPU-c", "Hostname": "node-02"}),
+        ("94", {"gpu": "2", "UUID": "GPU-d", "Hostname": "node-02"}),
+        ("31", {"gpu": "2", "UUID": "GPU-e", "Hostname": "elsewhere"}),
+        ("31", {"Hostname": "node-01"}),
+    ]
+    it = source(lambda query: [(labels, {AT: value}) for value, labels in told])
+    assert it.xids(CATALOGUE["xid_restart_app"], AT, NODES) == [
+        AppXid("node-01", "3", 31, AT, "GPU-a"),
+        AppXid("node-02", "5", 13, AT, "GPU-b"),
+    ]
 
 
 def test_a_count_of_gpus_has_no_details() -> None:

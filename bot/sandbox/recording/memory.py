@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bot.errors import BadReply
-from bot.model import Checkpoint
+from bot.model import AppXid, Checkpoint
 from bot.policy import Signal
 from bot.ports import Matrix
 from bot.sandbox.recording.effects import Floats
-from bot.sandbox.recording.fleet import ROWS, STEP
+from bot.sandbox.recording.fleet import GPUS, ROWS, STEP
 from bot.sandbox.recording.recording import Recording
-from bot.sandbox.recording.signals import SIGNALS
+from bot.sandbox.recording.signals import SIGNALS, changed_xids
 from bot.sandbox.recording.view import HOURS, View
+from bot.signals.xid import xid
 
 PART = ROWS + 4 * HOURS  # rows worked out at once: a day and what a replay looks back before it
 
@@ -44,6 +45,21 @@ class RecordedMetrics:
                 values[inside] = self._rows(signal, (times[inside] - self._recording.start) // STEP)
         possible = (values >= signal.blank_below) & (values <= signal.blank_above)
         return Matrix(hosts, tuple(host in nodes for host in hosts), times, np.where(possible, values, np.nan))
+
+    def xids(self, signal: Signal, at: int, nodes: Collection[str]) -> list[AppXid]:
+        """Implements ports.XidSource."""
+        row = (at - self._recording.start) // STEP
+        if at % STEP or not 0 <= row < (self._recording.end - self._recording.start) // STEP:
+            return []
+        with self._lock:
+            shown = changed_xids(View(self._recording, row, 1), signal)[0]
+        fleet, found = self._recording.fleet, []
+        for column in np.flatnonzero(shown > 0):
+            node, gpu = divmod(int(column), GPUS)
+            labels, code = fleet.gpu_labels(node, gpu), int(shown[column])
+            if fleet.names[node] in nodes and xid(code).application:
+                found.append(AppXid(fleet.names[node], labels["gpu"], code, at, labels["UUID"]))
+        return found
 
     def _rows(self, signal: Signal, rows: NDArray[np.int64]) -> Floats:
         """A day and its past at once, so that a long range needs no more memory."""

@@ -23,7 +23,12 @@ Made = Callable[[View, Signal], Floats]
 
 
 def _xid(view: View, signal: Signal) -> Floats:
-    """The code where the gauge has changed within five minutes, 0 where it has not."""
+    """The worst of each node's GPUs."""
+    return view.max(changed_xids(view, signal))
+
+
+def changed_xids(view: View, signal: Signal) -> Floats:
+    """(asked, GPUs): the code where the gauge has changed within five minutes, 0 where it has not."""
     name = "DCGM_FI_DEV_XID_ERRORS"
     now = view.now(name)
     shown = above(now, 0, np.inf)
@@ -35,7 +40,7 @@ def _xid(view: View, signal: Signal) -> Floats:
     with np.errstate(invalid="ignore"):
         rose = (shown[:, busy] > low) | (shown[:, busy] < high)
         changed[:, busy] = np.where(rose & np.isin(shown[:, busy], codes(signal.xid_action)), shown[:, busy], np.nan)
-    return view.max(np.fmax(changed, 0 * between(now, 0, BLANK)))
+    return np.asarray(np.fmax(changed, 0 * between(now, 0, BLANK)))
 
 
 def _gpus(view: View, signal: Signal) -> Floats:

@@ -1,4 +1,4 @@
-"""A real NFS server that hangs under a real client: the bot tells it while it lasts, and when it is over."""
+"""A real NFS server that hangs or is slow under a real client: the bot tells it while it lasts, and when it is over."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCRAPE = 3  # s; an emulated guest takes one to answer
 NUMBERS = {
     "floor_bytes": 200_000,
     "gap": "30s",
-    "settle": "7s",
+    "settle": "15s",  # a slow server takes ten from piece to piece
     "least": "10s",
     "frozen_for": "5s",
     "judged_over": "20s",
@@ -37,6 +37,7 @@ NUMBERS = {
     "overdue": 10.0,
 }
 USUAL = 4  # saves before anything is done to the server
+LATER = 2.5  # s for each answer, of which a piece needs half a dozen in turn: a save takes minutes instead of seconds
 
 
 @dataclass
@@ -115,6 +116,24 @@ def test_a_hang_is_told_while_it_lasts_and_when_it_is_over(lab: Lab) -> None:
     lab.until("opened: hang server", within=90)
     assert lab.newest.subject == EXPORT
     assert lab.stall.measures.waiting_nodes == 1 and lab.stall.onset >= hung - SCRAPE
+    answered = time.time()
+    lab.server.answer()
+    lab.until("closed", within=180)
+    assert lab.stall.ended and lab.stall.ended >= answered - SCRAPE
+    assert lab.kinds() == ["opened", "over", "closed"]
+
+
+def test_a_slow_server_is_told_while_it_lasts_and_when_it_is_over(lab: Lab) -> None:
+    lab.saves(USUAL)
+    assert lab.bot.story() == []
+    lab.server.slow(LATER)
+    slow = time.time()
+    lab.until("opened: slow_save server", within=180)
+    measured = lab.stall.measures
+    assert lab.newest.subject == EXPORT and lab.stall.onset >= slow - SCRAPE
+    assert measured.rtt and measured.rtt_usual and measured.rtt >= LATER > measured.rtt_usual
+    lab.saves(1, within=300)
+    assert lab.kinds() == ["opened"]
     answered = time.time()
     lab.server.answer()
     lab.until("closed", within=180)
