@@ -30,7 +30,7 @@ from bot.model import (
     StorageView,
 )
 from bot.policy import Policy, Signal
-from bot.ports import CheckpointSource, MarkSource, Matrix, MetricSource, Scheduler, StorageSource
+from bot.ports import CheckpointSource, MarkSource, Matrix, MetricSource, Scheduler, StorageSource, XidSource
 from bot.repeats import SIGNAL as REPEATED
 from bot.signals.progress import ProgressRows
 from bot.signals.rows import row_of
@@ -160,7 +160,7 @@ class LiveObserver:
         if self._cluster:
             marks += health_marks(self._cluster)
             signals.append("health_check")
-        return Heard(marks, signals), tuple(xids), states
+        return Heard(marks, signals, isinstance(self.metrics, XidSource)), tuple(xids), states
 
     def _shown_xids(self, metrics: Metrics) -> tuple[AppXid, ...]:
         """By the exporters, where no log tells. What cannot be read now is asked for again."""

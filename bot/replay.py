@@ -17,14 +17,14 @@ from bot.backtest_files import Run
 from bot.garbage import uncollected
 from bot.model import Attempt, Cluster, Job, Node, Observation, SourceState
 from bot.policy import Policy, Signal
-from bot.ports import Matrix, MetricSource
+from bot.ports import Matrix, MetricSource, XidSource
 from bot.signals.peers import Stay
 from bot.signals.progress import ProgressRows
 from bot.signals.rows import Rows
 from bot.signals.score import score
 from bot.storage.replay import StorageReplay
 from bot.storage.window import Span
-from bot.window import past_times, times_back, window, with_past
+from bot.window import Heard, past_times, times_back, window, with_past
 
 DAY = 86_400
 WORKERS = 4  # questions at once, as live
@@ -114,7 +114,8 @@ class ReplayObserver:
         times = times_back(self.policy, start, end)
         matrices = self._asked([signal for signal in self.policy.signals.values() if signal.query], times)
         past = self._asked(with_past(self.policy), past_times(self.policy, start, end))
-        seen = window(self.policy, matrices, times, self._expected(), self._stays(), past=past)
+        heard = Heard(by_gpu=isinstance(self.metrics, XidSource))
+        seen = window(self.policy, matrices, times, self._expected(), self._stays(), heard, past)
         scores = score(seen, self.policy)
         inside = (stay for stay in self._stays() if stay.start <= end and (stay.end is None or stay.end >= start))
         self._paces = ProgressRows(scores, inside, self.policy)

@@ -19,10 +19,12 @@ from bot.signals.score import Window, look_back
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What logs and other tools tell. signals: those that they would tell if there were any."""
+    """What logs and other tools tell. signals: those that they would tell if there were any. by_gpu: the source of metrics
+    tells GPUs apart (ports.XidSource)."""
 
     marks: Sequence[Mark] = ()
     signals: Collection[str] = ()
+    by_gpu: bool = False
 
 
 def times_back(policy: Policy, start: int, end: int) -> NDArray[np.int64]:
@@ -80,7 +82,7 @@ def window(
 
 def _without_logs(values: NDArray[np.float64], ids: list[str], matrices: Mapping[str, Matrix], heard: Heard) -> None:
     """Where no log tells of the application's Xids, nodes whose exporter would are good until one is counted."""
-    if REPEATED in ids and REPEATED not in heard.signals and APP_XID in matrices:
+    if heard.by_gpu and REPEATED in ids and REPEATED not in heard.signals and APP_XID in matrices:
         shown = values[ids.index(APP_XID)]
         values[ids.index(REPEATED)] = np.where(np.isnan(shown), np.nan, 0.0)
 
