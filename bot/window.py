@@ -19,8 +19,8 @@ from bot.signals.score import Window, look_back
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What logs and other tools tell. signals: those that they would tell if there were any. by_gpu: the source of metrics
-    tells GPUs apart (ports.XidSource)."""
+    """What logs and other tools tell. signals: those that they would tell if there were any. by_gpu: the source of
+    metrics tells GPUs apart (ports.XidSource)."""
 
     marks: Sequence[Mark] = ()
     signals: Collection[str] = ()
