@@ -337,8 +337,24 @@ class Course:
         c, at = self.current, int(lane.times[i])
         if c is None or self._usual is not None or c.low_since is None or at - c.start <= limit:
             return False
+        return at - c.low_since >= self.numbers.judged_over and self._waits(lane, side, i)
+
+    def is_far_behind(self, lane: Lane, side: Side, i: int, known: Sequence[Past]) -> bool:
+        """Fewer of its kind are known than make a usual: it takes far longer than the longest of them, goes on far more
+        slowly than the slowest, and requests wait."""
+        c, at, n = self.current, int(lane.times[i]), self.numbers
+        if c is None or self._usual is not None or not known:
+            return False
+        took = at - c.start
+        limit = max(n.few * max(p.seconds for p in known), float(n.least))
+        more = max(1.0, c.bytes / max(p.bytes for p in known))
+        slow = c.bytes / max(took, 1) < n.slow * min(p.rate for p in known)
+        return took > limit * more and slow and self._waits(lane, side, i)
+
+    def _waits(self, lane: Lane, side: Side, i: int) -> bool:
+        """A request on some node at least; True where nobody measures it."""
         waits = [w[i].max(initial=0) for w in (side.waits, lane.pending) if w is not None]
-        return at - c.low_since >= self.numbers.judged_over and (not waits or max(waits) >= 1)
+        return not waits or max(waits) >= 1
 
 
 def spread(values: Sequence[float]) -> float:

@@ -33,6 +33,7 @@ class StorageNumbers(Strict):
     kept: Count
     saves_kept: Count
     late: Times
+    few: Times
     least: Duration
     slow: Share
     done: Share

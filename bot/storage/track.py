@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bot.model import Burst, SessionStorage, StallRule, StoragePhase
-from bot.storage.bursts import Course, Past, spread
+from bot.storage.bursts import Course, Current, Past, Usual, spread
 from bot.storage.lanes import Lane
 from bot.storage.numbers import StorageNumbers
 from bot.storage.window import Flags
@@ -41,6 +41,7 @@ class Tracker:
     _starts: list[int] = field(default_factory=list)
     _gaps: list[tuple[int, int]] = field(default_factory=list)
     _gap: float | None = None
+    _loads: list[Past] = field(default_factory=list)
     _unknown_since: int | None = None
     _view: SessionStorage | None = None
 
@@ -62,6 +63,10 @@ class Tracker:
     def gap(self) -> float | None:
         """The usual seconds from one save's start to the next one's; None where there is no rhythm."""
         return self._gap
+
+    def compared(self, course: Course) -> Usual | None:
+        """What its burst under way is compared with: fewer loads than make a usual are better than nothing."""
+        return course.usual or (Usual(self._loads) if course is self.load and self._loads else None)
 
     def _rhythm(self) -> float | None:
         """Like gaps between saves of like size: anything else may just come later."""
@@ -169,6 +174,10 @@ class Tracker:
 
     def _count(self) -> None:
         """Saves that began and ended."""
+        loaded = self.load.ended
+        if loaded and loaded.sure and not loaded.slow and self._is_early(loaded):
+            since = loaded.end - self.numbers.history
+            self._loads = [*(load for load in self._loads if load.end >= since), loaded]
         ended = self.save.ended
         if ended and self.save.is_alike(ended):
             self._begun(ended.start)
@@ -201,9 +210,7 @@ class Tracker:
             self._spoil(at)
         if self._slow(self.save, lane, i, at, self._expected(), self.numbers.save_limit):
             held["slow_save"] = at
-        early = self.load.current is not None and self.load.current.start <= self.began + self.numbers.load_within
-        limit = self.numbers.load_limit if early and not self.save.past else 1 << 40
-        if self._slow(self.load, lane, i, at, True, limit):
+        if self._slow_load(lane, i, at):
             held["slow_load"] = at
         due = self.due
         if due is not None and not self.save.current and at >= due + self._scrape:
@@ -232,6 +239,17 @@ class Tracker:
             c.slow_since = at if slow else None
         return c.slow_since is not None
 
+    def _slow_load(self, lane: Lane, i: int, at: int) -> bool:
+        c, early = self.load.current, self._is_early(self.load.current)
+        if early and c and c.slow_since is None and self.load.is_far_behind(lane, lane.load, i, self._loads):
+            c.slow_since = at
+        limit = self.numbers.load_limit if early and not self.save.past else 1 << 40
+        return self._slow(self.load, lane, i, at, True, limit)
+
+    def _is_early(self, load: Current | Past | None) -> bool:
+        """It begins with the attempt: what is read later is the data of the training."""
+        return load is not None and self.began <= load.start <= self.began + self.numbers.load_within
+
     def _judge(self, at: int, held: dict[StallRule, int]) -> None:
         if held:
             rule = next(r for r in ORDER if r in held)
@@ -256,8 +274,9 @@ class Tracker:
         for course in (self.save, self.load):
             burst: Past | None = course.ended
             start = course.current.start if course.current else burst.start if burst else None
-            if start is not None and course.usual:
-                self.usual = round(course.usual.seconds)
-                self.beyond = max(self.beyond, round(at - start - course.usual.seconds))
+            usual = self.compared(course)
+            if start is not None and usual:
+                self.usual = round(usual.seconds)
+                self.beyond = max(self.beyond, round(at - start - usual.seconds))
                 return
         self.beyond = max(self.beyond, at - self.onset)

@@ -223,7 +223,7 @@ class StorageWatch:
             whole=course.current.sums if alone and course.current else {},
             seconds=seconds,
             mix=mix,
-            usual=course.usual,
+            usual=main.compared(course),
             hung=np.array([n in hung for n in nodes], dtype=bool),
             pending=wait.pending[row][columns, mount] if wait else np.zeros(len(nodes)),
             slots=self._slots[columns, mount],

@@ -248,6 +248,21 @@ def test_a_slow_load_is_found_against_the_loads_of_earlier_attempts() -> None:
         assert {(v.stall.rule, v.stall.verdict) for row in found for v in row.views if v.stall} == expected
 
 
+def test_a_load_that_takes_far_longer_than_the_only_one_before_is_slow() -> None:
+    """Usually five minutes, here fifty: told after three times the usual, by its server."""
+    saves = tuple(Save(a + 60, bytes=180e9, pace=600e6, read=True) for a in (0, 2700))
+    for share, expected in ((0.1, {("slow_load", "server")}), (0.6, set())):
+        site = replace(SMALL, hours=1.5, saves=saves, spells=(Spell("server", 2700, 9000, share * 6 * 600e6),))
+        spans = [
+            Span("run", site.names[:6], site.start + a, b and site.start + b) for a, b in ((0, 2600), (2700, None))
+        ]
+        found = storage_day(StorageCounters(site).window(N.step), spans, N)
+        stalls = [v.stall for row in found for v in row.views if v.stall]
+        assert {(s.rule, s.verdict) for s in stalls} == expected
+        for stall in stalls[:1]:
+            assert 900 <= stall.onset - site.start - 2760 <= 1000 and stall.usual and 280 <= stall.usual <= 320
+
+
 def test_a_first_load_that_breaks_down_is_found_by_the_shipped_limit() -> None:
     load = Save(60, bytes=3000e9, read=True)
     site = replace(SMALL, hours=1.75, saves=(load,), spells=(Spell("server", 1800, 9000, 0.05 * 6 * 670e6),))
