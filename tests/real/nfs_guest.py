@@ -156,7 +156,7 @@ class NfsServer:
         for folder in ("export", "recovery"):
             (root / folder).mkdir(parents=True)
         (root / "ganesha.conf").write_text(GANESHA.format(root=root, port=own, mnt=free_port()))
-        argv = [
+        argv: list[str | Path] = [
             "ganesha.nfsd",
             "-F",
             "-f",
@@ -207,7 +207,7 @@ class Guest:
             kernel.name.removeprefix("vmlinuz-"),
             INIT.format(host=HOST, port=server.port, pieces=PIECES, piece=PIECE, rest=REST),
         )
-        argv = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", "512", "-nographic",
+        argv: list[str | Path] = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", "512", "-nographic",
                 "-no-reboot", "-kernel", kernel, "-initrd", initrd, "-append", "console=ttyS0 quiet panic=1",
                 "-nic", f"user,model=virtio-net-pci,hostfwd=tcp:{self.target}-:9100", "-monitor", "none",
                 "-serial", f"file:{root}/console.log"]  # fmt: skip

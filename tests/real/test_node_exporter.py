@@ -27,7 +27,7 @@ FAULT = 4 * CYCLE  # s of the runs, in which they have saved four times
 TOLD = FAULT - 4  # up to here Prometheus is told the past; what is scraped of that it refuses
 CURED = FAULT + 7
 SLOTS, RTT = 16, 0.1
-SAVES = tuple(Save(max(1, n * CYCLE) * SPEED, bytes=TAKES * SPEED * 670 * MB) for n in (0, 1, 2, 3, 4, 5.2, 6.2))
+SAVES = tuple(Save(int(max(1, n * CYCLE) * SPEED), bytes=TAKES * SPEED * 670 * MB) for n in (0, 1, 2, 3, 4, 5.2, 6.2))
 
 
 def site(*spells: Spell, seed: int) -> Site:

@@ -136,7 +136,7 @@ CASES: dict[str, Case] = {
     "down": Case([page(xid4(0), row(FAILURE, 0)), None],
                  {"exporter_down": ("bad", 1), "gpu_missing": "unknown", "gpus_gone": "unknown",
                   "row_remap_failure": "unknown"}
-                 | dict.fromkeys(NO_XID, "unknown")),
+                 | dict.fromkeys(NO_XID, "unknown")),  # type: ignore[arg-type]
     # -- memory --------------------------------------------------------------------------------------------------------
     "remap-well": Case([page(row(FAILURE, 0))], {"row_remap_failure": ("good", 0)}),
     "remap-failed": Case([page(row(FAILURE, 0, 0), row(FAILURE, 1))], {"row_remap_failure": ("bad", 1)}),

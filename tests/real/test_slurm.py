@@ -101,7 +101,7 @@ def test_nodes_are_what_sinfo_says(slurm: SlurmCluster) -> None:
     assert holders["node-05"] == [("person", "root", "bad cable")]
     assert holders["node-06"][-1][0] == "maintenance"
     (reservation,) = seen.reservations
-    assert (reservation.name, reservation.nodes, reservation.maintenance) == ("m1", {"node-06"}, True)
+    assert (reservation.name, reservation.nodes, reservation.maintenance) == ("m1", frozenset({"node-06"}), True)
     assert abs(reservation.end - time.time() - 3600) < 60
 
 

@@ -65,20 +65,20 @@ def write(file: Path, counters: StorageCounters) -> None:
         for twin in TWINS:
             own = {**labels, "instance": f"{labels['node']}:9100", "replica": twin}
             text = ",".join(f'{key}="{value}"' for key, value in own.items())
-            rows = zip(stamps.tolist(), values.tolist(), strict=True)
-            families.setdefault(name, []).extend(f"{name}{{{text}}} {value} {at:.0f}\n" for at, value in rows)
+            pairs = zip(stamps.tolist(), values.tolist(), strict=True)
+            families.setdefault(name, []).extend(f"{name}{{{text}}} {value} {at:.0f}\n" for at, value in pairs)
     for node in counters.site.names:
         for metric, per_second in (("network_transmit_bytes_total", PORT / 2), ("network_speed_bytes", 0.0)):
             for twin in TWINS:
                 text = f'node="{node}",instance="{node}:9100",device="eth0",replica="{twin}"'
                 times = range(counters.site.start, counters.site.start + 3900, 30)
                 rows = [(at, PORT if not per_second else per_second * (at - counters.site.start)) for at in times]
-                lines = (f"node_{metric}{{{text}}} {value} {at}\n" for at, value in rows)
-                families.setdefault(f"node_{metric}", []).extend(lines)
+                told = (f"node_{metric}{{{text}}} {value} {at}\n" for at, value in rows)
+                families.setdefault(f"node_{metric}", []).extend(told)
     with file.open("w") as out:
-        for name, rows in families.items():
+        for name, lines in families.items():
             out.write(f"# TYPE {name} unknown\n")
-            out.writelines(rows)
+            out.writelines(lines)
         out.write("# EOF\n")
 
 

@@ -145,7 +145,7 @@ def test_a_source_that_cannot_be_read_pages_and_one_silent_node_does_not(world: 
 def test_what_only_warns_never_pages(world: Make) -> None:
     w = world()
     for kind in ("precursor", "session_slow"):
-        assert severity_of(Incident(1, 1, kind, "node-01", NOW), w.state) is None  # type: ignore[arg-type]
+        assert severity_of(Incident(1, 1, kind, "node-01", NOW), w.state) is None
 
 
 def test_a_restart_changes_nothing_of_what_fires(world: Make) -> None:

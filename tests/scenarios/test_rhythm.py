@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 
 from bot.model import Incident, JobSave, KnownSave, Observation, SessionStorage, StorageView
+from bot.ports import Observer
 from tests.scenarios.test_saves import SavingEyes
 from tests.scenarios.world import World, running
 
@@ -20,7 +20,7 @@ MINUTE = 60
 class Counted:
     """The eyes below, and one mount."""
 
-    below: Any
+    below: Observer
     view: StorageView
 
     def observe(self, now: int) -> Observation:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from bot.model import Burst, Checkpoint, JobSave, KnownSave, Observation, Session, StoragePoint, StorageView
+from bot.ports import Observer
 from bot.storage_post import Pictures, post_pictures
 from store.slots import Slots
 from store.store import check
@@ -20,11 +21,11 @@ Make = Callable[..., World]
 class SavingEyes:
     """The eyes below, and what a directory shows of saves."""
 
-    below: object
+    below: Observer
     saves: list[JobSave] = field(default_factory=list)
 
     def observe(self, now: int) -> Observation:
-        return replace(self.below.observe(now), saves=tuple(self.saves))  # type: ignore[attr-defined]
+        return replace(self.below.observe(now), saves=tuple(self.saves))
 
 
 def run_of(w: World) -> Session:

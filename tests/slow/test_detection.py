@@ -55,7 +55,7 @@ def test_55_days_through_a_server_find_what_memory_finds(disk: Path, tmp_path: P
             server.load([path])
             path.unlink()  # half a GB each
         options = [f"--{name}={path}" for name, path in files.items()]
-        argv = [BIN / "xidbot", "backtest", f"--prometheus={server.url}", "--json", *options]
+        argv: list[str | Path] = [BIN / "xidbot", "backtest", f"--prometheus={server.url}", "--json", *options]
         span_options = [f"--from={recording.start}", f"--to={recording.end}"]
         env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
         told = subprocess.run([*argv, *span_options], env=env, cwd=tmp_path, text=True, capture_output=True, check=True)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.collections import PathCollection
@@ -32,10 +33,14 @@ def with_chains(*chains: Chain) -> Digest:
     return replace(EMPTY, chains=chains)
 
 
+def offsets(marks: Any) -> list[tuple[float, float]]:
+    return [(float(x), float(y)) for x, y in marks.get_offsets()]
+
+
 def dots(figure: Figure, label: str) -> list[tuple[float, int]]:
     """(minutes, row) of every mark with this label."""
     found = [c for c in figure.axes[0].collections if isinstance(c, PathCollection) and c.get_label() == label]
-    return [(float(x) / MINUTE, round(float(y))) for c in found for x, y in c.get_offsets()]  # type: ignore[union-attr]
+    return [(float(x) / MINUTE, round(float(y))) for c in found for x, y in offsets(c)]
 
 
 def test_a_bar_per_day_and_kind_stands_on_those_before_it() -> None:
@@ -80,7 +85,7 @@ def test_a_dot_per_chain_and_an_open_mark_where_it_had_not_regained() -> None:
 def test_equal_times_do_not_hide_one_another() -> None:
     figure = time_to_regained(with_chains(*(chain("automated", 30) for _ in range(4))))
     (marks,) = (c for c in figure.axes[0].collections if c.get_label() == "regained")
-    assert len({float(y) for _, y in marks.get_offsets()}) == 4  # type: ignore[union-attr]
+    assert len({y for _, y in offsets(marks)}) == 4
 
 
 @pytest.mark.parametrize("minutes", [0, 0.1, 1, 30, 60 * 24 * 30])

@@ -17,11 +17,12 @@ from bot import policy
 from bot.cli_config import config, init
 from bot.config import Config
 from bot.config_example import EXAMPLES, SHOWN, WHY, example
-from bot.config_init import exporters, node_labels, used
+from bot.config_init import used
 from bot.errors import Unreachable
 from bot.schedulers.simulated import SimulatedScheduler
 from bot.schedulers.slurm import SlurmScheduler
 from bot.site import read_site
+from bot.sources.discover import exporters, node_labels
 from bot.sources.prometheus import PrometheusSource
 from bot.yamlfile import _inner_model
 

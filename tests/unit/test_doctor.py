@@ -30,6 +30,7 @@ from bot.schedulers.simulated import SimulatedScheduler
 from bot.site import read_site
 from bot.sources.prometheus import Health
 from bot.sources.reader import Reader
+from store import database
 from store.store import Store
 from tests.real.faultproxy import FaultProxy
 from tests.real.supervise import free_port
@@ -273,7 +274,7 @@ def test_the_database(ward: Callable[..., Patient], tmp_path: Path) -> None:
 
 
 def test_a_network_filesystem(ward: Callable[..., Patient], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.database, "_filesystem", lambda path: "nfs4")
+    monkeypatch.setattr(database, "_filesystem", lambda path: "nfs4")
     assert "lies on nfs4" in only(ward()).what
 
 

@@ -349,7 +349,7 @@ def test_names_are_data_and_no_pattern() -> None:
 
 def test_a_query_that_drops_the_label_is_asked_for_each_name() -> None:
     gauges = CheckpointGauges(step='max(my_step{run="$job"})', started='x{run="$job"}', completed='y{run="$job"}')
-    answers = {'max(my_step{run="9041"})': [({}, {AT: "5"})]}
+    answers: dict[str, list[Series]] = {'max(my_step{run="9041"})': [({}, {AT: "5"})]}
     it = source(lambda query: answers.get(query, [({}, {AT: "9"})] if "=~" in query and "max" in query else []))
     assert PrometheusCheckpoints(it, gauges).checkpoints(AT, JOBS) == [Checkpoint("9041", 5, None, None)]
 

@@ -46,7 +46,8 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def save(i: int, seconds: int | None, **facts: Any) -> KnownSave:
     end = T + 1800 * i
     start = None if seconds is None else end - seconds
-    return KnownSave(start, end, i, **({"completed": True, "sources": ("trainer",), "number": i} | facts))
+    given: dict[str, Any] = {"completed": True, "sources": ("trainer",), "number": i}
+    return KnownSave(start, end, i, **(given | facts))
 
 
 SAVES = (

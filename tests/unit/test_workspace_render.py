@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -274,7 +275,7 @@ def test_whatever_stands_in_a_block_it_stays_text(one: str, two: str, three: str
     confirm = {"title": plain, "text": plain, "confirm": plain, "deny": plain}
     button = {"type": "button", "text": plain, "action_id": two, "value": three, "style": three, "confirm": confirm}
     image = {"type": "image", "alt_text": one, "title": plain, "slack_file": {"id": two}, "image_url": three}
-    given: list[Block] = [
+    given: list[Any] = [
         {"type": "section", "block_id": three, "text": marked, "fields": [plain, marked], "accessory": button},
         {"type": "actions", "block_id": one, "elements": [button, {"type": two}]},
         {"type": "context", "elements": [image, {"type": "image", "alt_text": one, "image_url": three}]},

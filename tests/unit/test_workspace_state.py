@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from bot.sandbox.workspace import ADMIN, BOT, OPERATOR, VIEWER, Refused, Workspace, render
 from bot.sandbox.workspace.content import checked
 from bot.sandbox.workspace.files import Files
+from bot.sandbox.workspace.state import Message
 from templates.blocks import Button, Card, card_blocks
 
 
@@ -19,8 +21,8 @@ def workspace() -> Workspace:
     return Workspace(clock=lambda: 1000.5)
 
 
-def texts(messages: list[object]) -> list[str]:
-    return [message.text for message in messages]  # type: ignore[attr-defined]
+def texts(messages: Iterable[Message]) -> list[str]:
+    return [message.text for message in messages]
 
 
 def test_each_message_is_later_than_the_one_before(workspace: Workspace) -> None:

@@ -43,7 +43,7 @@ def test_the_figure_counts_what_the_issue_asks_for() -> None:
 
 def rows(site: Site, window: StorageWindow | None = None, **facts: object) -> list[Row]:
     shown = window or StorageCounters(site).window(N.step)
-    return list(storage_day(shown, [site.span], N, MountFacts(**facts)))  # type: ignore[arg-type]
+    return list(storage_day(shown, [site.span], N, MountFacts(**facts)))
 
 
 def verdicts(found: list[Row]) -> set[str]:
