@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test test-slow lint fix lock bench
+.PHONY: install demo test test-slow lint fix lock bench guest-kernel
 
 install: $(BIN)/xidbot
 
@@ -28,6 +28,8 @@ $(WHEEL)/bin/xidbot: requirements.txt pyproject.toml $(shell git ls-files bot co
 # Debian's kernel with its NFS modules, unpacked and not installed: the guest boots it.
 GUEST_KERNEL := .work/kernel/boot
 
+guest-kernel: $(GUEST_KERNEL)
+
 $(GUEST_KERNEL):
 	rm -rf .work/kernel
 	mkdir -p .work/kernel
@@ -38,9 +40,9 @@ $(GUEST_KERNEL):
 test: install $(WHEEL)/bin/xidbot
 	tests/run
 
-# What takes hours: 55 days through a server, 20 seeds in memory. And a real NFS mount that hangs, in an emulated guest: it
-# needs prometheus-node-exporter, qemu-system-x86, nfs-ganesha, nfs-ganesha-vfs, busybox-static, cpio and kmod, and is
-# skipped without them.
+# What takes hours: 55 days through a server, 20 seeds in memory. And a real NFS server that hangs or is slow, under an
+# emulated guest: it needs prometheus-node-exporter, qemu-system-x86, nfs-ganesha, nfs-ganesha-vfs, busybox-static, cpio
+# and kmod, and is skipped without them.
 test-slow: install $(GUEST_KERNEL)
 	tests/run -m slow --timeout=0
 
