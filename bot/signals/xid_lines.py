@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bot.policy import XidAction
+from bot.signals.nvlink5 import decoded
 
 Kind = Literal["xid", "sxid", "lost"]
 LONGEST = 300  # characters of a message that are kept: the driver's are shorter
@@ -117,6 +118,7 @@ def _xid(line: str) -> XidLine | None:
         return None  # in the place of the address stands something else
     code, (pid, process, text) = int(found["code"]), _process(found["rest"])
     cause, nvlink = _CAUSE.search(text), _NVLINK5.match(text) if 144 <= code <= 150 else None
+    registers = _registers(text[nvlink.end() :]) if nvlink else ()
     return XidLine(
         kind="xid",
         code=code,
@@ -129,8 +131,8 @@ def _xid(line: str) -> XidLine | None:
         caused_by=int(cause[1]) if cause else None,
         fatal=nvlink["severity"] == "Fatal" if nvlink else None,
         link=int(nvlink["link"]) if nvlink else None,
-        registers=_registers(text[nvlink.end() :]) if nvlink else (),
-        action=_recovery(text) if code == 154 else _harmless(code, nvlink),
+        registers=registers,
+        action=_recovery(text) if code == 154 else _decoded(nvlink, registers),
         lead=_lead(line, found.start()),
     )
 
@@ -179,10 +181,8 @@ def _recovery(text: str) -> XidAction | None:
     return by_words or ("test" if words else numbers.get(int(found[1], 16), "test"))
 
 
-def _harmless(code: int, nvlink: re.Match[str] | None) -> XidAction | None:
-    """A bit error rate event of NVLink 5 that is not fatal asks for nothing (NVIDIA's catalogue, 149)."""
-    mild = nvlink and code == 149 and nvlink["severity"] == "Nonfatal" and nvlink["unit"] == "NETIR_BER_EVENT"
-    return "none" if mild else None
+def _decoded(nvlink: re.Match[str] | None, registers: tuple[int, ...]) -> XidAction | None:
+    return decoded(nvlink["unit"], nvlink["severity"] == "Fatal", registers) if nvlink else None
 
 
 def _registers(text: str) -> tuple[int, ...]:

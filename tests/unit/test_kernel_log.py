@@ -141,6 +141,26 @@ def test_a_claim_never_says_more_than_the_kernel_would(tmp_path: Path, code: int
 WANTED = [("0x0 (None) to 0x2 (Node Reboot Required)", "xid_reboot"), ("0x0 (None) to 0x4 (Drain and Reset)", "xid_reset"), ("0x0 (None) to 0x3 (Drain P2P)", "xid_test"), ("0x4 (Drain and Reset) to 0x0 (None)", None), ("0x0 (None) t", None)]  # fmt: skip
 
 
+NETIR = "NVRM: Xid (PCI:0018:01:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 09 ({info} 0x00000000 0x0 0x0)"
+REMAP = "NVRM: Xid (PCI:0018:01:00): 145, pid=9, name=a, RLW_REMAP Nonfatal XC1 i0 Link 02 (0x00000082 {status} 0x0)"
+
+
+@pytest.mark.parametrize(
+    ("line", "signals"),
+    [
+        (NETIR.format(info="0x025525c6"), {("xid_reset", 149.0), ("xid_test", 0.0)}),
+        (NETIR.format(info="0x028005c6"), {("xid_test", 0.0)}),  # the host took the link down
+        (NETIR.format(info="0x00b005c6"), {("xid_test", 149.0)}),  # a reason that is not in the table
+        (REMAP.format(status="0x00000002"), {("xid_restart_app", 145.0), ("xid_test", 0.0)}),
+    ],
+)
+def test_the_registers_of_nvlink_5_outrank_what_the_gauge_makes_of_the_code(
+    tmp_path: Path, line: str, signals: set[tuple[str, float]]
+) -> None:
+    write(tmp_path / "j", entry(NOW - 60, line))
+    assert {(mark.signal, mark.value) for mark in look(journal(tmp_path / "j"))} == signals
+
+
 @pytest.mark.parametrize(("change", "signal"), WANTED)
 def test_xid_154_is_what_its_text_asks_for(tmp_path: Path, change: str, signal: str | None) -> None:
     write(tmp_path / "j", entry(NOW - 9, f"NVRM: Xid (PCI:0000:c1:00): 154, GPU recovery action changed from {change}"))

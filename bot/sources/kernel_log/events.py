@@ -15,6 +15,7 @@ ONE = 5  # s within which the same GPU and code is one event (Delta, SC'25)
 MOST = 500  # events of one host that are kept: a host that floods its log must not cost more
 ALL = 20_000  # events of all hosts that are kept over a restart: 5 MB
 OFF_THE_BUS = 79  # the Xid that says the same as a lost GPU
+GAUGE = 600  # s for which the gauge may show the code: five minutes of change, a scrape, the ingest lag
 CONDEMNS = ("reset", "reboot", "repair")  # action classes that are hard evidence
 CLAIMED, CLAIMED_SOFT, LOST, SWITCH = "xid_claimed", "xid_claimed_soft", "gpu_lost_log", "nvswitch"
 TOLD_BY_ANYBODY = (CLAIMED, CLAIMED_SOFT, "xid_restart_app")
@@ -152,6 +153,16 @@ def marks(events: Sequence[tuple[Event, str, bool]]) -> Iterator[Mark]:
         if signal and not (twin and twin.near(event)):
             until = event.until if event.until > event.at else None
             yield Mark(event.at, node, signal, _value(event), until, _words(event), event.provenance, known)
+        if _says_more(event):
+            gauge = f"xid_{xid(event.line.code).action}"
+            yield Mark(event.at, node, gauge, 0.0, event.at + GAUGE, provenance=event.provenance, known=known)
+
+
+def _says_more(event: Event) -> bool:
+    """The kernel's own line asks for something else than its code does, which is all that the gauge shows."""
+    line = event.line
+    other = line.action is not None and line.action != xid(line.code).action
+    return line.kind == "xid" and other and xid(line.code).action != "none" and event.provenance == "kernel"
 
 
 def _signal(event: Event) -> str | None:
