@@ -7,7 +7,7 @@ of what was seen. The log of a replay is all that it knows, so that a replay goe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bot.decide import decide
@@ -15,6 +15,7 @@ from bot.events import (
     ActionWithheld,
     Event,
     IncidentClosed,
+    IncidentFaded,
     IncidentOpened,
     IncidentQuieted,
     NodeHeld,
@@ -146,17 +147,24 @@ def _ended(doc: object) -> int:
 def alarms(done: Replayed, policy: Policy) -> list[Alarm]:
     """Every incident that was opened, in order; a storage incident may hold several stalls."""
     opened = {(e.incident.id, e.incident.episode): e.incident for e in done.events if isinstance(e, IncidentOpened)}
-    ended = dict.fromkeys(opened, done.until)
-    for event in done.events:
-        if isinstance(event, IncidentClosed):
-            ended[event.incident, event.episode] = min(ended[event.incident, event.episode], event.at)
-        elif isinstance(event, IncidentQuieted):
-            ended[event.incident, event.episode] = done.until if event.since is None else event.since
+    ended = _ends(opened, done)
     stalls = _stalls(done.events)
     found: list[Alarm] = []
     for key, incident in opened.items():
         mine = [_stall(incident, stall, ended[key]) for stall in stalls.get(key, ())]
         found += mine or [_alarm(incident, ended[key], policy)]
+    return found
+
+
+def _ends(opened: Iterable[tuple[int, int]], done: Replayed) -> dict[tuple[int, int], int]:
+    """Of the evidence of each: when it went quiet or was shown no more, at the latest when the incident closed."""
+    closed = {(e.incident, e.episode): e.at for e in done.events if isinstance(e, IncidentClosed)}
+    quiet = {(e.incident, e.episode): e.since for e in done.events if isinstance(e, IncidentQuieted)}
+    faded = {(e.incident, e.episode): e.since for e in done.events if isinstance(e, IncidentFaded)}
+    found = {}
+    for key in opened:
+        since = [moment for moment in (quiet.get(key), faded.get(key)) if moment is not None]
+        found[key] = min((*since, closed.get(key, done.until)))
     return found
 
 

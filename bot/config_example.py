@@ -100,7 +100,7 @@ WHY: dict[str, str] = {
     "sessions.checkpoint.prometheus.completed": "Unix seconds at which it was complete",
     "sessions.checkpoint.directory": "where it saves, like /ckpt/$user/$name; also $job, $session and globs",
     "sessions.checkpoint.marker": "file it writes last there; empty: the usual frameworks' own, rename: none is needed",
-    "sessions.log": "where its own log lies, like /logs/$user/$name-$job.*; read to say which rank failed first, and whether the run gets on",
+    "sessions.log": "its own log, like /logs/$user/$name-$job.*: which rank failed first, whether the run gets on",
     "sessions.mode": "a ceiling for these runs, below site.write_mode",
     "sessions.no_requeue_codes": "exit codes that say: do not run me again",
     "slack": "Slack. Without tokens in the environment or in files a local workspace stands in.",

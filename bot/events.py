@@ -157,6 +157,15 @@ class IncidentQuieted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class IncidentFaded(Event):
+    """since: when its evidence was shown last, be it good or unknown now; None = it is back."""
+
+    incident: int
+    episode: int
+    since: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class IncidentAcknowledged(Event):
     incident: int
     episode: int

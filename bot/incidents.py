@@ -222,13 +222,20 @@ def _see_soft(draft: Draft, score: NodeScore, seen: Observation, policy: Policy)
         elif not _muted(draft, score.node, seen) and not _held(seen, score.node):
             _open(draft, policy, _from_score("precursor", score, draft))
     elif warned:
-        _quieten(draft, warned, quiet=_judgeable(warned, seen) and score.score < numbers.close_below)
+        calm = score.score < numbers.close_below
+        _quieten(draft, warned, quiet=calm and _judgeable(warned, seen))
+        _fade(draft, warned, faded=calm and _heard(warned, seen))
 
 
 def _judgeable(incident: Incident, seen: Observation) -> bool:
     """Unknown resolves nothing: each signal that made the incident must be readable again."""
     told = {r.signal: r.state for r in seen.readings if r.node == incident.subject}
     return all(told.get(reason.signal, "unknown") != "unknown" for reason in incident.reasons)
+
+
+def _heard(incident: Incident, seen: Observation) -> bool:
+    """Something that the node's exporters tell is known: what is not shown is no darkness."""
+    return any(r.node == incident.subject and r.state != "unknown" for r in seen.readings)
 
 
 def _muted(draft: Draft, node: str, seen: Observation) -> bool:
@@ -252,6 +259,13 @@ def _change(draft: Draft, incident: Incident, score: NodeScore) -> None:
         hard = incident.hard or score.hard
         draft.emit(ev.IncidentChanged(draft.at, incident.id, incident.episode, top, hard, reasons, hurt, incident.note))
     _quieten(draft, incident, quiet=False)
+    _fade(draft, incident, faded=False)
+
+
+def _fade(draft: Draft, incident: Incident, *, faded: bool) -> None:
+    if faded != (incident.faded_since is not None):
+        since = draft.at if faded else None
+        draft.emit(ev.IncidentFaded(draft.at, incident.id, incident.episode, since))
 
 
 def _quieten(draft: Draft, incident: Incident, *, quiet: bool) -> None:
@@ -396,8 +410,11 @@ def _all_told(state: State, incident: Incident) -> bool:
 def _close_precursor(draft: Draft, incident: Incident, seen: Observation, policy: Policy) -> str:
     if _held(seen, incident.subject):
         return "the node is held"
-    good = _quiet_for(incident, draft.at) >= policy.numbers.incidents.precursor_good_after
-    return "its readings have been good" if good else ""
+    numbers = policy.numbers.incidents
+    if _quiet_for(incident, draft.at) >= numbers.precursor_good_after:
+        return "its readings have been good"
+    faded = incident.faded_since is not None and draft.at - incident.faded_since >= numbers.precursor_faded_after
+    return "nothing of it has been shown any more" if faded and _heard(incident, seen) else ""
 
 
 def _close_failed(draft: Draft, incident: Incident, seen: Observation, policy: Policy) -> str:

@@ -40,6 +40,7 @@ class Incident:
     closed: int | None = None
     closed_why: str = ""
     stall: Stall | None = None  # of a checkpoint_stall
+    faded_since: int | None = None  # nothing bad is shown, though not all of it can be judged
 
     @property
     def tag(self) -> str:

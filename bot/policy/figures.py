@@ -45,6 +45,7 @@ class IncidentNumbers(Strict):
     storm_within: Duration
     clean_after: Duration
     precursor_good_after: Duration
+    precursor_faded_after: Duration
     blind_after: Count
     blind_idle_after: Duration
     blind_clear_after: Count

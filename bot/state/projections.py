@@ -115,6 +115,10 @@ def _quieted(docs: Documents, e: ev.IncidentQuieted) -> None:
     _incident(docs, e, quiet_since=e.since)
 
 
+def _faded(docs: Documents, e: ev.IncidentFaded) -> None:
+    _incident(docs, e, faded_since=e.since)
+
+
 def _acknowledged(docs: Documents, e: ev.IncidentAcknowledged) -> None:
     _incident(docs, e, acked_by=e.by)
 
@@ -223,6 +227,7 @@ PROJECT: dict[type[ev.Event], Callable[[Documents, Any], None]] = {
     ev.IncidentChanged: _changed,
     ev.StallChanged: _stall,
     ev.IncidentQuieted: _quieted,
+    ev.IncidentFaded: _faded,
     ev.IncidentAcknowledged: _acknowledged,
     ev.IncidentClosed: _closed,
     ev.RecoveryStarted: _recovery_started,

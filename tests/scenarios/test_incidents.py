@@ -32,6 +32,37 @@ def test_a_precursor_closes_after_a_while_of_good(world: Make) -> None:
     assert kinds(w) == []
 
 
+FADES = {"incidents": {"precursor_good_after": "10m", "precursor_faded_after": "1h"}}
+
+
+def test_a_precursor_that_nobody_can_judge_any_more_fades(world: Make) -> None:
+    """A slow node leaves its run: it is compared with nobody, for weeks."""
+    w = world(numbers=FADES)
+    w.fault("node-01", "sm_clock", evidence=0.65, hard=False)
+    w.run(minutes=1)
+    w.unknown("node-01", "sm_clock")
+    w.good("node-01", "gpu_missing")
+    w.run(minutes=58)
+    assert kinds(w) == ["precursor"]
+    w.fault("node-01", "sm_clock", evidence=0.65, hard=False)
+    w.run(minutes=1)
+    w.unknown("node-01", "sm_clock")
+    w.run(minutes=58)
+    assert kinds(w) == ["precursor"]
+    w.run(minutes=3)
+    closed = w.incident("precursor", "node-01")
+    assert closed and closed.closed_why == "nothing of it has been shown any more"
+
+
+def test_a_precursor_on_a_node_that_went_dark_does_not_fade(world: Make) -> None:
+    w = world(numbers=FADES)
+    w.fault("node-01", "sm_clock", evidence=0.65, hard=False)
+    w.run(minutes=1)
+    w.unknown("node-01", "sm_clock")
+    w.run(minutes=90)
+    assert kinds(w)[:1] == ["precursor"]
+
+
 def test_a_precursor_becomes_the_fault(world: Make) -> None:
     w = running(world)
     w.fault("node-01", "correctable_remap_growth", **SOFT)
