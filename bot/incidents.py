@@ -217,14 +217,26 @@ def _see_soft(draft: Draft, score: NodeScore, seen: Observation, policy: Policy)
     numbers = policy.numbers.score
     warned = open_incident(draft.state, "precursor", score.node)
     if score.score >= numbers.open_at and (score.sudden or score.soft_for >= numbers.open_after):
-        if warned:
+        may_open = not _muted(draft, score.node, seen) and not _held(seen, score.node)
+        if warned and may_open and _is_news(warned, score, policy):
+            why = "the driver reports an error since: a new episode tells it"
+            draft.emit(ev.IncidentClosed(draft.at, warned.id, warned.episode, why))
+            _open(draft, policy, _from_score("precursor", score, draft))
+        elif warned:
             _change(draft, warned, score)
-        elif not _muted(draft, score.node, seen) and not _held(seen, score.node):
+        elif may_open:
             _open(draft, policy, _from_score("precursor", score, draft))
     elif warned:
         calm = score.score < numbers.close_below
         _quieten(draft, warned, quiet=calm and _judgeable(warned, seen))
         _fade(draft, warned, faded=calm and _heard(warned, seen))
+
+
+def _is_news(warned: Incident, score: NodeScore, policy: Policy) -> bool:
+    """The driver has reported something on a node that only statistics stood against: nobody shall miss that in an
+    edit of an old message."""
+    known = (policy.signals.get(reason.signal) for reason in warned.reasons)
+    return score.sudden and not any(signal.evidence.event for signal in known if signal)
 
 
 def _judgeable(incident: Incident, seen: Observation) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bot.model import Holder, Session
+from bot.model import Holder, Incident, Session
 from tests.scenarios.world import Make, World, running
 
 SOFT = {"hard": False, "evidence": 0.7, "text": "31 remaps in 24 h"}
@@ -30,6 +30,19 @@ def test_a_precursor_closes_after_a_while_of_good(world: Make) -> None:
     assert kinds(w) == ["precursor"]
     w.run(minutes=2)
     assert kinds(w) == []
+
+
+def test_what_the_driver_reports_of_a_node_that_is_warned_of_is_a_new_episode(world: Make) -> None:
+    w = running(world)
+    w.fault("node-01", "pcie_replay", hard=False, evidence=0.65, text="PCIe replays")
+    w.run(minutes=5)
+    w.eyes.sudden.add("node-01")
+    w.fault("node-01", "xid_test", hard=False, evidence=0.75, text="Xid 74 on GPU 3")
+    w.run(minutes=2)
+    first, second = (i for i in w.state.all(Incident) if i.kind == "precursor")
+    assert first.closed and (second.id, second.episode, second.closed) == (first.id, first.episode + 1, None)
+    assert {reason.signal for reason in second.reasons} == {"pcie_replay", "xid_test"}
+    assert second.reasons[0].text == "Xid 74 on GPU 3"
 
 
 FADES = {"incidents": {"precursor_good_after": "10m", "precursor_faded_after": "1h"}}

@@ -88,6 +88,7 @@ class Eyes:
     readings: dict[tuple[str, str], Reading] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     app_xids: list[AppXid] = field(default_factory=list)
+    sudden: set[str] = field(default_factory=set)  # nodes of which the driver reports something
     metrics_problem: str = ""
 
     def observe(self, now: int) -> Observation:
@@ -116,7 +117,8 @@ class Eyes:
             bad = [r for r in mine if r.state == "bad"]
             top = max((r.evidence for r in bad), default=0.0)
             hard = any(r.hard for r in bad)
-            scores[node] = NodeScore(node, top, hard, mine, soft_for=600 if bad else 0, known=mine[0].known)
+            soft_for, sudden = 600 if bad else 0, node in self.sudden
+            scores[node] = NodeScore(node, top, hard, mine, soft_for=soft_for, known=mine[0].known, sudden=sudden)
         return scores
 
 
