@@ -20,6 +20,7 @@ from bot.sources.reader import Reader, data_of, mounts, storage_of
 
 SIGNAL = "job_log_node"
 TAIL = 256 * 1024  # bytes of a file per look: some 2,000 lines, more than the last words of a thousand ranks
+LITTLE = 64 * 1024  # the same of a log that nothing calls for
 FILES = 4  # of one job: its output, its errors, and what lies beside them
 JOBS = 16  # logs per look: 0.3 s of reading lines each at worst, and a tick is 15 s
 EVERY = 60  # s between looks at a log that nothing calls for: whether it grows, and ranks and nodes for later
@@ -131,8 +132,14 @@ class JobLog:
 
     def _ask(self, now: int, storage: str, jobs: Mapping[str, JobPlace]) -> None:
         questions = [
-            {"verb": "tail", "path": p.path, "known": self._followed[j].known, "limit": TAIL, "newest": FILES}
-            for j, p in jobs.items()
+            {
+                "verb": "tail",
+                "path": place.path,
+                "known": self._followed[job].known,
+                "newest": FILES,
+                "limit": TAIL if place.due else LITTLE,
+            }
+            for job, place in jobs.items()
         ]
         try:
             answers = self._reader.ask(storage, questions)
