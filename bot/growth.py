@@ -63,6 +63,6 @@ def _is_silent(progress: Progress, log: LogGrowth, policy: Policy) -> bool:
 
 
 def _sign(log: LogGrowth) -> tuple[str, str]:
-    what = f"its log stays at step {log.step:,}" if log.step is not None else "its log is silent"
     before = f"{log.longest // 60} min" if log.longest >= 120 else f"{log.longest} s"
-    return LOG, f"{what} (never longer than {before} before)"
+    now = f"stands at step {log.step:,}" if log.step is not None else "is silent"
+    return LOG, f"its log, which paused {before} at most, {now}"
