@@ -117,15 +117,15 @@ def _sliding_least(values: Floats, window: int) -> Floats:
     return low
 
 
-def _increase(names: Collection[str], window: int, high: float, view: View, signal: Signal) -> Floats:
+def _most_grown(names: Collection[str], window: int, view: View, signal: Signal) -> Floats:
     """max by node over the devices and the counters."""
-    parts = [view.max(between(view.increase(name, window), -np.inf, high)) for name in names]
+    parts = [view.max(view.grown(name, window)) for name in names]
     return np.asarray(np.fmax.reduce(parts))
 
 
-def _sum_increase(names: Collection[str], window: int, view: View, signal: Signal) -> Floats:
+def _all_grown(names: Collection[str], window: int, view: View, signal: Signal) -> Floats:
     """sum by node over the devices and the counters."""
-    parts = np.stack([view.sum(view.increase(name, window)) for name in names])
+    parts = np.stack([view.sum(view.grown(name, window)) for name in names])
     return np.where(np.isnan(parts).all(axis=0), np.nan, np.nansum(parts, axis=0))
 
 
@@ -213,9 +213,9 @@ SIGNALS: Mapping[str, Made] = {
     "uncorrectable_remap": partial(_growth, "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS"),
     "correctable_remap_growth": partial(_grown_in_a_day, "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS"),
     "row_remap_pending": partial(_worst, "DCGM_FI_DEV_ROW_REMAP_PENDING", 0, BLANK),
-    "nvlink_errors": partial(_increase, ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
-                                         "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL"), 10 * MINUTES, 1e9),
-    "pcie_replay": partial(_increase, ("DCGM_FI_DEV_PCIE_REPLAY_COUNTER",), 10 * MINUTES, 1e9),
+    "nvlink_errors": partial(_most_grown, ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
+                                         "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL"), 10 * MINUTES),
+    "pcie_replay": partial(_most_grown, ("DCGM_FI_DEV_PCIE_REPLAY_COUNTER",), 10 * MINUTES),
     "pcie_width": _width,
     "hw_slowdown": partial(_reason, 0x8 | 0x40 | 0x80),
     "sw_thermal": partial(_reason, 0x20),
@@ -229,14 +229,14 @@ SIGNALS: Mapping[str, Made] = {
     "interrupts": partial(_rate, "node_intr_total", 3 * MINUTES),
     "runnable": partial(_mean, "node_procs_running", 3 * MINUTES),
     "page_out": partial(_rate, "node_vmstat_pgpgout", 3 * MINUTES),
-    "memory_error": partial(_sum_increase, ("node_edac_uncorrectable_errors_total",), 10 * MINUTES),
-    "memory_corrected": partial(_sum_increase, ("node_edac_correctable_errors_total",), HOURS),
-    "oom_kill": partial(_increase, ("node_vmstat_oom_kill",), 10 * MINUTES, np.inf),
+    "memory_error": partial(_all_grown, ("node_edac_uncorrectable_errors_total",), 10 * MINUTES),
+    "memory_corrected": partial(_all_grown, ("node_edac_correctable_errors_total",), HOURS),
+    "oom_kill": partial(_most_grown, ("node_vmstat_oom_kill",), 10 * MINUTES),
     "disk_full": _disk,
     "getattr_latency": _getattr,
     "rpc_queue": _queue,
-    "link_down": partial(_sum_increase, ("node_infiniband_link_downed_total",), HOURS),
-    "link_errors": partial(_sum_increase, ("node_infiniband_symbol_error_total",
+    "link_down": partial(_all_grown, ("node_infiniband_link_downed_total",), HOURS),
+    "link_errors": partial(_all_grown, ("node_infiniband_symbol_error_total",
                                            "node_infiniband_link_error_recovery_total",
                                            "node_infiniband_port_errors_received_total"), 10 * MINUTES),
     "fabric_bytes": partial(_ports, "node_infiniband_port_data_transmitted_bytes_total", 3 * MINUTES),

@@ -59,8 +59,10 @@ class View:
         """As now, but of the last `back` rows before each."""
         return promql.instant(self.samples(name, back), self.asked, back)
 
-    def increase(self, name: str, window: int) -> Floats:
-        return promql.increase(self.samples(name, window), self.asked, window)
+    def grown(self, name: str, window: int) -> Floats:
+        """(asked, columns): against the least of the window."""
+        low = promql.least(self.samples(name, window), self.asked, window)
+        return np.maximum(between(self.now(name), -np.inf, LARGEST_COUNT) - low, 0)
 
     def rate(self, name: str, window: int) -> Floats:
         return promql.rate(self.samples(name, window), self.asked, window)
@@ -79,6 +81,9 @@ class View:
         """NaN where no column has a value."""
         parts = self.by_node(values)
         return np.where(np.isnan(parts).all(axis=2), np.nan, np.nansum(parts, axis=2))
+
+
+LARGEST_COUNT = 1e9  # as the catalogue has it
 
 
 def between(values: Floats, low: float, high: float) -> Floats:
