@@ -131,15 +131,16 @@ def _rule(by: Collection[str], numbers: ProgressNumbers) -> int:
 
 
 def _never_began(session: Session, progress: Progress, at: int, policy: Policy) -> int | None:
-    """Twice the time that a load takes, and not one tensor core has been active: a rendezvous that hangs. Fabric alone
-    proves nothing, because nobody knows yet whether this run uses it."""
+    """Twice the time that a load takes, and nothing has moved: a rendezvous that hangs. Fabric alone proves nothing,
+    because nobody knows yet whether this run uses it; nor do tensor cores, which fp32 does not use, nor a session in
+    which somebody thinks. So a run of one node is never called so."""
     began = at - progress.age
     saved = session.checkpoint.completed if session.checkpoint else None
     if saved is not None and saved > began:
         return None
     worked = session.pace is not None and bool(session.pace.moved)
     late = progress.age >= 2 * policy.numbers.recovery.load_time
-    return began if late and not worked and "tensor_busiest" in progress.by else None
+    return began if late and not worked and {"tensor_busiest", "fabric_bytes"} <= set(progress.by) else None
 
 
 def _stands(

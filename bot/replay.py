@@ -53,7 +53,8 @@ class ReplayObserver:
     _rows: Rows | None = None
     _paces: ProgressRows | None = None
     _gpus: dict[str, float] = field(default_factory=dict)
-    _jobs: tuple[tuple[tuple[str, int, bool], ...], Cluster] | None = None
+    _since: dict[str, int] = field(default_factory=dict)
+    _jobs: tuple[tuple[tuple[tuple[str, int, bool], ...], frozenset[str]], Cluster] | None = None
     _turns: list[int] | None = None
 
     def observe(self, now: int) -> Observation:
@@ -148,6 +149,11 @@ class ReplayObserver:
         looks = self.policy.numbers.time.step
         step = min(COARSE, max((self.end - self.start) // 24 // looks, 1) * looks)
         seen = self.metrics.matrix(signal, self.start, self.end, step, self._nodes())
+        there = seen.values > 0
+        first = {
+            host: int(there[:, column].argmax()) for column, host in enumerate(seen.hosts) if there[:, column].any()
+        }
+        self._since = {host: int(seen.times[row]) for host, row in first.items() if row}
         return {host: _most(seen.values[:, column]) for column, host in enumerate(seen.hosts)}
 
     # -- the scheduler -------------------------------------------------------------------------------------------------
@@ -163,10 +169,11 @@ class ReplayObserver:
 
     def _cluster(self, now: int) -> Cluster:
         recent = [run for run in self.runs if run.start <= now and (run.end is None or run.end > now - REMEMBERED)]
-        key = tuple((run.job, run.start, run.end is not None and run.end <= now) for run in recent)
+        begun = tuple((run.job, run.start, run.end is not None and run.end <= now) for run in recent)
+        key = begun, self._absent(now)
         if self._jobs is None or self._jobs[0] != key:
             jobs = {run.job: self._job(run.job, now) for run in recent}
-            self._jobs = key, Cluster(CLUSTER, now, self._machines(), jobs)
+            self._jobs = key, Cluster(CLUSTER, now, self._machines(now), jobs)
         return replace(self._jobs[1], at=now)
 
     def _job(self, name: str, now: int) -> Job:
@@ -186,10 +193,17 @@ class ReplayObserver:
             attempts=attempts,
         )
 
-    def _machines(self) -> dict[str, Node]:
-        gpus = self._expected()
-        names = sorted({*gpus, *self._nodes()})
-        return {name: Node(name, "UP", up=True, open=True, gpus=_whole(gpus.get(name))) for name in names}
+    def _machines(self, now: int) -> dict[str, Node]:
+        gpus, absent = self._expected(), self._absent(now)
+        up = sorted({*gpus, *self._nodes()} - absent)
+        here = {name: Node(name, "UP", up=True, open=True, gpus=_whole(gpus.get(name))) for name in up}
+        return here | {name: Node(name, "DOWN", up=False, open=False) for name in sorted(absent)}
+
+    def _absent(self, now: int) -> frozenset[str]:
+        """Nodes of which nothing was ever seen yet, and on which nothing ran: they were added later."""
+        self._expected()
+        later = {name for name, since in self._since.items() if now < since}
+        return frozenset(later.difference(*(run.nodes for run in self.runs if run.start <= now)) if later else ())
 
 
 def spans(runs: Sequence[Run]) -> list[Span]:

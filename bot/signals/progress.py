@@ -25,7 +25,9 @@ Flags = NDArray[np.bool_]
 BUSIEST, ACTIVITY, FABRIC, STEP = "tensor_busiest", "tensor_activity", "fabric_bytes", "train_step"
 USE, POWER = "gpu_utilisation", "gpu_power"
 MUTED = ("start", "boot", "save", "load")
-STANDS_OUT = frozenset({"progress", "thermal", "power", "fabric"})  # categories in which a node holds the others up
+STANDS_OUT = frozenset(
+    {"progress", "thermal", "power", "fabric", "bus", "nvlink"}
+)  # categories in which a node holds the others up
 LEAD = 0.10  # evidence by which one node must stand before the next to be named alone
 SWING, SWINGS = 0.10, 0.2  # power that moves by a tenth in every fifth look is not flat: a GPU that waits draws evenly
 STEPS = 5  # a rate needs as many steps: with fewer, where they fall decides it

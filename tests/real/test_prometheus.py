@@ -39,6 +39,7 @@ BLANKS = (BLANK, 2147483632, 140737488355328.0)
 XID, COUNT, ACTIVE = "DCGM_FI_DEV_XID_ERRORS", "DCGM_EXP_XID_ERRORS_COUNT", "DCGM_FI_DEV_XID_ERRORS_ACTIVE"
 TEMP, USED = "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_FB_USED"
 FAILURE = "DCGM_FI_DEV_ROW_REMAP_FAILURE"
+WIDTH, MAX_WIDTH = "DCGM_FI_DEV_PCIE_LINK_WIDTH", "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH"
 VOLATILE, AGGREGATE = "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL"
 UNCORRECTABLE, CORRECTABLE = "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS"
 
@@ -138,6 +139,12 @@ CASES: dict[str, Case] = {
                   "row_remap_failure": "unknown"}
                  | dict.fromkeys(NO_XID, "unknown")),  # type: ignore[arg-type]
     # -- memory --------------------------------------------------------------------------------------------------------
+    "width-known": Case([page(row(WIDTH, 8), row(MAX_WIDTH, 16), row(WIDTH, 8, 1), row(MAX_WIDTH, 8, 1))],
+                        {"pcie_width": ("bad", 8)}),
+    "width-beside-the-others": Case([page(row(WIDTH, 16, 0), row(WIDTH, 4), row(WIDTH, 16, 5))],
+                                    {"pcie_width": ("bad", 12)}),
+    "width-all-alike": Case([page(row(WIDTH, 8, 0), row(WIDTH, 8))], {"pcie_width": ("good", 0)}),
+    "width-blank": Case([page(row(WIDTH, BLANK, 0), row(WIDTH, BLANK))], {"pcie_width": "unknown"}),
     "remap-well": Case([page(row(FAILURE, 0))], {"row_remap_failure": ("good", 0)}),
     "remap-failed": Case([page(row(FAILURE, 0, 0), row(FAILURE, 1))], {"row_remap_failure": ("bad", 1)}),
     "remap-beside-blank": Case([page(row(FAILURE, BLANK, 0), row(FAILURE, 1))], {"row_remap_failure": ("bad", 1)}),

@@ -119,6 +119,17 @@ def test_gpus_that_nobody_sees_any_more_are_told_though_the_host_is_seen() -> No
     assert T0 + 20 * MINUTE < blind[0].at < T0 + 40 * MINUTE
 
 
+def test_a_node_that_was_added_later_is_not_missed_before() -> None:
+    past = Past()
+    past.silences("n6", -24 * 60, 12 * 60)
+    runs = [run(nodes=NODES[:5], begin=-60), run("2", NODES, begin=16 * 60, session="late")]
+    it = observer(past, runs, 20 * 60)
+    up = {minute: look(it, minute).cluster.nodes["n6"].up for minute in (60, 11 * 60, 14 * 60, 17 * 60)}  # type: ignore[union-attr]
+    assert up == {60: False, 11 * 60: False, 14 * 60: True, 17 * 60: True}
+    done = replay(it, policy(), Replayed([], T0), lambda at: None)
+    assert [e for e in done.events if isinstance(e, IncidentOpened)] == []
+
+
 # -- how many GPUs a node should have ----------------------------------------------------------------------------------
 
 

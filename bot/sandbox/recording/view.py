@@ -62,7 +62,7 @@ class View:
     def grown(self, name: str, window: int) -> Floats:
         """(asked, columns): against the least of the window."""
         low = promql.least(self.samples(name, window), self.asked, window)
-        return np.maximum(between(self.now(name), -np.inf, LARGEST_COUNT) - low, 0)
+        return np.maximum(between(self.newest(name, BRIDGED), -np.inf, LARGEST_COUNT) - low, 0)
 
     def rate(self, name: str, window: int) -> Floats:
         return promql.rate(self.samples(name, window), self.asked, window)
@@ -83,7 +83,7 @@ class View:
         return np.where(np.isnan(parts).all(axis=2), np.nan, np.nansum(parts, axis=2))
 
 
-LARGEST_COUNT = 1e9  # as the catalogue has it
+LARGEST_COUNT, BRIDGED = 1e9, 6 * MINUTES  # as the catalogue has it
 
 
 def between(values: Floats, low: float, high: float) -> Floats:
