@@ -101,6 +101,12 @@ STALLS = (
         "the server hangs in a save", _with(Spell("hang", FAULT + 40, FAULT + 600)), ("hang", "server", ""), FAULT + 40
     ),
     Scenario(
+        "the server hangs in a save, and every node reads data all the time",
+        _with(Spell("hang", FAULT + 40, FAULT + 600), Spell("read", 0, 2**20, 5 * MB)),
+        ("hang", "server", ""),
+        FAULT + 40,
+    ),
+    Scenario(
         "one node hangs in a save",
         _with(Spell("hang", FAULT + 40, FAULT + 600, node=8)),
         ("hang", "node_path", "node-09"),
@@ -147,6 +153,10 @@ SILENT = (
     ),
     Scenario("nothing is scraped during a save", _with(Spell("unscraped", FAULT - 120, FAULT + 500))),
     Scenario("nothing is scraped for two minutes in a save", _with(Spell("unscraped", FAULT + 40, FAULT + 160))),
+    Scenario(
+        "every node reads the training's data all the time",
+        _with(Spell("read", 0, 2**20, 5 * MB), saves=(Save(60, bytes=100e9, read=True), *SAVES)),
+    ),
     Scenario(
         "the run loads at its start", replace(SITE, saves=(Save(30, bytes=400e9, pace=300 * MB, read=True), *SAVES[2:]))
     ),

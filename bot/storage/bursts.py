@@ -121,6 +121,7 @@ class Current:
     slow_since: int | None = None
     sure: bool = True
     scrape: float = 0.0
+    idle_since: int | None = None
 
     def add(self, name: str, grown: Floats) -> None:
         self.sums[name] = self.sums[name] + grown if name in self.sums else grown
@@ -154,6 +155,7 @@ class Course:
     """The bursts of one run on one mount in one direction. `ended`: the burst that ended with the newest row."""
 
     numbers: StorageNumbers
+    reads: bool = False
     past: deque[Past] = field(default_factory=deque)
     current: Current | None = None
     ended: Past | None = None
@@ -161,6 +163,7 @@ class Course:
     _level: float = 0.0
     _rows: int = 0
     _usual: Usual | None = None
+    _slowest: float = 0.0
 
     # -- what is usual -------------------------------------------------------------------------------------------------
 
@@ -185,12 +188,15 @@ class Course:
             self.past.popleft()
         normal = self.normal()
         self._usual = Usual(normal) if len(normal) >= self.numbers.known_after else None
+        self._slowest = min((p.rate for p in normal), default=0.0)
 
     @property
     def line(self) -> float:
         """bytes/s at which a burst begins."""
-        usual = self._usual.rate * self.numbers.over_usual if self._usual else 0.0
-        return max(self.numbers.floor_bytes, self.numbers.over_background * self._level, usual)
+        usual = self._usual.rate if self._usual else self._slowest if self.reads else 0.0
+        return max(
+            self.numbers.floor_bytes, self.numbers.over_background * self._level, usual * self.numbers.over_usual
+        )
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -204,7 +210,23 @@ class Course:
                 return
             self._learn(at)
             self.current = Current(first=at, opening=total, last=at, scrape=scrape)
+        if self.reads and not stuck and self._is_background(self.current, side, i, at):
+            return
         self._go_on(self.current, lane, side, i, scrape, stuck)
+
+    def _is_background(self, c: Current, side: Side, i: int, at: int) -> bool:
+        """What is read for minutes without one request that waits is the training's data, which the node reads all the
+        time: no load has begun, and what it reads counts as the background."""
+        if side.waits is None or float(side.waits[i].max(initial=0)) >= 1:
+            c.idle_since = None
+            return False
+        c.idle_since = at if c.idle_since is None else c.idle_since
+        if at - c.idle_since < self.numbers.judged_over:
+            return False
+        self._background.extend(total for t, total, _ in c.totals if t >= c.idle_since)
+        self._level = float(np.median(self._background)) if self._background else self._level
+        self.current = None
+        return True
 
     def _rest(self, total: float) -> None:
         self._background.append(total)
@@ -349,7 +371,7 @@ class Course:
         limit = max(n.few * max(p.seconds for p in known), float(n.least))
         more = max(1.0, c.bytes / max(p.bytes for p in known))
         slow = c.bytes / max(took, 1) < n.slow * min(p.rate for p in known)
-        return took > limit * more and slow and self._waits(lane, side, i)
+        return took > limit * more and slow and (side.waits is None or float(side.waits[i].max(initial=0)) >= 1)
 
     def _waits(self, lane: Lane, side: Side, i: int) -> bool:
         """A request on some node at least; True where nobody measures it."""

@@ -50,6 +50,7 @@ class StorageNumbers(Strict):
     judged_over: Duration
     verdict_for: Duration
     queue_share: Share
+    queue_all: Share
     slot_use: Share
     backlog_full: Share
     least_in_flight: float
@@ -60,6 +61,8 @@ class StorageNumbers(Strict):
     link_use: Share
     metadata_share: Share
     metadata_over: Times
+    metadata_far: Times
+    metadata_least: Share
 
 
 class MountFacts(Strict):

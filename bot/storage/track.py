@@ -46,7 +46,7 @@ class Tracker:
     _view: SessionStorage | None = None
 
     def __post_init__(self) -> None:
-        self.save, self.load = Course(self.numbers), Course(self.numbers)
+        self.save, self.load = Course(self.numbers), Course(self.numbers, reads=True)
         self._scrape = float(self.numbers.step)
 
     # -- looks ---------------------------------------------------------------------------------------------------------

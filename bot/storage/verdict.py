@@ -154,9 +154,15 @@ class Judge:
             return "unknown", ""
         if found.rtt >= n.rtt_high * found.rtt_usual:
             return "server", ""
-        if self._slots_full(found) and found.queue_share is not None and found.queue_share >= n.queue_share:
-            return "client_slots", ""
-        return "unknown", ""
+        return ("client_slots", "") if self._waits_for_slots(found) else ("unknown", "")
+
+    def _waits_for_slots(self, found: Measures) -> bool:
+        """The server answers as ever and most of the time goes by in the client's queue: its slots are full, or nearly
+        all of it does, as where an NFSv4.1 server has granted the session fewer slots than the table shows."""
+        queued, n = found.queue_share, self.numbers
+        if queued is None or not found.slots:
+            return False  # RDMA tells no slots: nobody knows
+        return queued >= n.queue_share and (self._slots_full(found) or queued >= n.queue_all)
 
     def _slots_full(self, found: Measures) -> bool:
         """By what is in flight, or by what waits for a slot: writes in bursts fill the table only at times, and
@@ -200,8 +206,12 @@ class Judge:
         meta = float(case.sums["meta_wait"].sum())
         data = sum(float(case.sums[w].sum()) for w in ("write_wait", "read_wait") if w in case.sums)
         usual = 0.0 if case.usual is None or np.isnan(case.usual.meta) else case.usual.meta
-        much = meta >= case.seconds.max(initial=1) and meta >= n.metadata_share * (meta + data)
-        return much and meta >= n.metadata_over * usual * data
+        if meta < case.seconds.max(initial=1) or meta < n.metadata_over * usual * data:
+            return False
+        share = n.metadata_share
+        if usual and meta >= n.metadata_far * usual * data:  # an open that waits holds up writes that nobody counts yet
+            share = n.metadata_least
+        return meta >= share * (meta + data)
 
 
 def _busy(case: Case) -> Flags:
