@@ -20,6 +20,7 @@ from bot.state import Draft, State
 HUNG: Kind = "session_hung"
 SLOW: Kind = "session_slow"
 STALLED = "storage stall"
+LARGE = 4  # nodes; a run of fewer may be anything
 
 
 def see_progress(draft: Draft, seen: Observation, policy: Policy) -> None:
@@ -132,15 +133,17 @@ def _rule(by: Collection[str], numbers: ProgressNumbers) -> int:
 
 def _never_began(session: Session, progress: Progress, at: int, policy: Policy) -> int | None:
     """Twice the time that a load takes, and nothing has moved: a rendezvous that hangs. Fabric alone proves nothing,
-    because nobody knows yet whether this run uses it; nor do tensor cores, which fp32 does not use, nor a session in
-    which somebody thinks. So a run of one node is never called so."""
+    because nobody knows yet whether this run uses it; nor do tensor cores, which a simulation does not use, nor somebody
+    who has taken a node or two to think. So a run of few nodes is never called so."""
     began = at - progress.age
     saved = session.checkpoint.completed if session.checkpoint else None
     if saved is not None and saved > began:
         return None
     worked = session.pace is not None and bool(session.pace.moved)
     late = progress.age >= 2 * policy.numbers.recovery.load_time
-    return began if late and not worked and {"tensor_busiest", "fabric_bytes"} <= set(progress.by) else None
+    large = session.latest is not None and len(session.latest.nodes) >= LARGE
+    still = {"tensor_busiest", "fabric_bytes"} <= set(progress.by)
+    return began if large and late and still and not worked else None
 
 
 def _stands(

@@ -193,12 +193,12 @@ def test_an_attempt_that_has_not_begun_to_work_is_given_twice_the_time_to_load(w
     assert hung(w)
 
 
-def test_a_run_of_one_node_that_uses_no_tensor_core_is_not_called_hung(world: Make) -> None:
-    """A program in fp32, or somebody who has taken a node to think."""
+def test_a_run_of_few_nodes_that_uses_no_tensor_core_is_not_called_hung(world: Make) -> None:
+    """A program in fp32, or somebody who has taken two nodes to think."""
     w = world(numbers=QUICK, nodes=6)
     w.eyes = eyes = Meters(w.scheduler, policy=w.policy)
     eyes.shown |= {**STILL, "gpu_power": 690.0}
-    w.session("123", nodes=1)
+    w.session("123", nodes=2)
     w.run(minutes=20)
     assert kinds(w) == []
 
