@@ -133,8 +133,8 @@ def _rule(by: Collection[str], numbers: ProgressNumbers) -> int:
 
 def _never_began(session: Session, progress: Progress, at: int, policy: Policy) -> int | None:
     """Twice the time that a load takes, and nothing has moved: a rendezvous that hangs. Fabric alone proves nothing,
-    because nobody knows yet whether this run uses it; nor do tensor cores, which a simulation does not use, nor somebody
-    who has taken a node or two to think. So a run of few nodes is never called so."""
+    because nobody knows yet whether this run uses it; nor do tensor cores, which a simulation does not use, nor do
+    people who took a node or two to think. So a run of few nodes is never called so."""
     began = at - progress.age
     saved = session.checkpoint.completed if session.checkpoint else None
     if saved is not None and saved > began:
