@@ -233,10 +233,19 @@ def _see_soft(draft: Draft, score: NodeScore, seen: Observation, policy: Policy)
 
 
 def _is_news(warned: Incident, score: NodeScore, policy: Policy) -> bool:
-    """The driver has reported something on a node that only statistics stood against: nobody shall miss that in an
-    edit of an old message."""
-    known = (policy.signals.get(reason.signal) for reason in warned.reasons)
-    return score.sudden and not any(signal.evidence.event for signal in known if signal)
+    """The driver has reported something that the warning does not tell yet, as another Xid: nobody shall miss that in
+    an edit of an old message."""
+    return score.sudden and bool(_events(_bad(score), policy) - _events(warned.reasons, policy))
+
+
+def _events(readings: Iterable[Reading], policy: Policy) -> set[tuple[str, float | None]]:
+    """What the driver or the kernel reported: (signal, the Xid where it is one)."""
+    found = ((r, policy.signals.get(r.signal)) for r in readings)
+    return {
+        (r.signal, r.value if signal.xid_action else None)
+        for r, signal in found
+        if signal and signal.evidence.event and r.evidence >= policy.numbers.score.open_at
+    }
 
 
 def _judgeable(incident: Incident, seen: Observation) -> bool:

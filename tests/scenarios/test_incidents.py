@@ -43,6 +43,9 @@ def test_what_the_driver_reports_of_a_node_that_is_warned_of_is_a_new_episode(wo
     assert first.closed and (second.id, second.episode, second.closed) == (first.id, first.episode + 1, None)
     assert {reason.signal for reason in second.reasons} == {"pcie_replay", "xid_test"}
     assert second.reasons[0].text == "Xid 74 on GPU 3"
+    w.fault("node-01", "xid_test", hard=False, evidence=0.75, value=149.0, text="Xid 149 on GPU 3")
+    w.run(minutes=2)
+    assert [i.episode for i in w.state.all(Incident) if i.kind == "precursor" and i.closed is None] == [3]
 
 
 FADES = {"incidents": {"precursor_good_after": "10m", "precursor_faded_after": "1h"}}
