@@ -24,7 +24,7 @@ PROGRAMS = ("qemu-system-x86_64", "ganesha.nfsd", "busybox", "cpio", "depmod", "
 MODULES = ("virtio_pci", "virtio_net", "nfsv4")
 HOST = "10.0.2.2"  # as QEMU's user network shows the machine to its guest
 EXPORT = f"{HOST}:/ckpt"
-PIECES, PIECE, REST = 8, 4, 20  # of a save, MiB of each (four requests at once), s from one save to the next
+PIECES, PIECE = 8, 4  # of a save, MiB of each (four requests at once)
 
 # A save is a file of its own that takes its name when it is whole. It writes in pieces with a pause after each, so that
 # it takes its time on a fast machine too.
@@ -197,7 +197,8 @@ class NfsServer:
 class Guest:
     """Mounts the server, saves again and again, and shows its node_exporter at `target`."""
 
-    def __init__(self, root: Path, server: NfsServer) -> None:
+    def __init__(self, root: Path, server: NfsServer, rest: int) -> None:
+        """rest: s from one save to the next."""
         self.root, port = root, free_port()
         self.target = f"127.0.0.1:{port}"
         root.mkdir(parents=True, exist_ok=True)
@@ -205,7 +206,7 @@ class Guest:
         initrd = initramfs(
             root,
             kernel.name.removeprefix("vmlinuz-"),
-            INIT.format(host=HOST, port=server.port, pieces=PIECES, piece=PIECE, rest=REST),
+            INIT.format(host=HOST, port=server.port, pieces=PIECES, piece=PIECE, rest=rest),
         )
         argv: list[str | Path] = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", "512", "-nographic",
                 "-no-reboot", "-kernel", kernel, "-initrd", initrd, "-append", "console=ttyS0 quiet panic=1",

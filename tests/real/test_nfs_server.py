@@ -26,7 +26,7 @@ SCRAPE = 3  # s; an emulated guest takes one to answer
 NUMBERS = {
     "floor_bytes": 200_000,
     "gap": "30s",
-    "settle": "15s",  # a slow server takes ten from piece to piece
+    "settle": "7s",
     "least": "10s",
     "frozen_for": "5s",
     "judged_over": "20s",
@@ -36,6 +36,8 @@ NUMBERS = {
     "regular": 1.0,
     "overdue": 10.0,
 }
+# A slow server takes ten seconds from piece to piece, which must not end a save, and from save to save it takes longer.
+PATIENT = {"rest": 20, "settle": "15s"}
 USUAL = 4  # saves before anything is done to the server
 LATER = 2.5  # s for each answer, of which a piece needs half a dozen in turn: a save takes minutes instead of seconds
 
@@ -89,7 +91,9 @@ class Lab:
 
 
 @pytest.fixture
-def lab(real_root: Path) -> Iterator[Lab]:
+def lab(real_root: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """Parametrised with what is otherwise: `rest` of the guest, numbers of the bot."""
+    numbers = {"rest": 10, **NUMBERS, **getattr(request, "param", {})}
     reasons = nfs_guest.missing()
     if reasons and os.environ.get("XIDBOT_REAL") == "required":
         pytest.fail("; ".join(reasons))
@@ -98,10 +102,10 @@ def lab(real_root: Path) -> Iterator[Lab]:
     root, start, exporter = Path(mkdtemp(prefix="nfs-", dir=real_root)), int(time.time()), Exporter(1)
     exporter.nodes = []
     server = NfsServer(root / "server")
-    guest = Guest(root / "guest", server)
+    guest = Guest(root / "guest", server, numbers.pop("rest"))
     job = {"job_name": "guest", "static_configs": [{"targets": [guest.target], "labels": {"instance": "node-01:9100"}}]}
     prometheus = Prometheus(root / "prometheus", exporter, scrape=f"{SCRAPE}s", more=[job])
-    bot = StorageBot(root / "bot", prometheus.url, {"1": 1}, start, NUMBERS)
+    bot = StorageBot(root / "bot", prometheus.url, {"1": 1}, start, numbers)
     try:
         guest.saves(1)
         yield Lab(server, guest, bot)
@@ -129,6 +133,7 @@ def test_a_hang_is_told_while_it_lasts_and_when_it_is_over(lab: Lab) -> None:
     assert lab.kinds() == ["opened", "over", "closed"]
 
 
+@pytest.mark.parametrize("lab", [PATIENT], indirect=True)
 def test_a_slow_server_is_told_while_it_lasts_and_when_it_is_over(lab: Lab) -> None:
     lab.saves(USUAL)
     assert lab.bot.story() == []

@@ -363,9 +363,9 @@ def writes(w: World, eyes: Meters, minutes: float, *, step: int | None = None) -
 
 def unmeasured(make: Make, **facts: object) -> tuple[World, Meters]:
     """A run of which only the log tells: no profiling fields, no fabric counters."""
-    w, eyes = meters(make, work=0.5, **facts)
+    w, eyes = meters(make, work=0, **facts)
     eyes.shown = {}
-    w.run(minutes=20)
+    w.run(minutes=5)
     return w, eyes
 
 
@@ -394,7 +394,7 @@ def test_a_log_that_goes_on_takes_it_back(world: Make) -> None:
 
 def test_a_log_that_writes_seldom_is_not_called_silent_in_its_own_rhythm(world: Make) -> None:
     w, eyes = unmeasured(world)
-    for _ in range(7):
+    for _ in range(6):
         writes(w, eyes, 1)
         w.run(minutes=11)
     assert hung(w) is None
