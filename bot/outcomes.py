@@ -79,8 +79,9 @@ def chains(recoveries: Iterable[Recovery], kinds: Mapping[str, str], now: int) -
 def _chain(recovery: Recovery, others: Iterable[Recovery], kind: str, now: int) -> Chain:
     regained = first_regained(recovery)
     known_until = next(at for at in (regained, recovery.ended, now) if at is not None)
+    unknown = recovery.ended is None or (recovery.outcome == "censored" and regained is None)
     return Chain(
-        chain_class="open" if recovery.ended is None else recovery.chain_class or "mixed",
+        chain_class="open" if unknown else recovery.chain_class or "mixed",
         kind=kind,
         attempts=len(recovery.chain),
         regained=regained is not None,

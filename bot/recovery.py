@@ -165,10 +165,19 @@ def _verdict(recovery: Recovery, session: Session, draft: Draft, policy: Policy)
         return _ended_by_owner(last, session)
     if last is None and _went_on(recovery, session, draft, policy):
         return "cancelled", "the run never stopped: it saved again without a restart"
+    if last and _is_unmeasured(last, session, draft.at, policy):
+        return "censored", "it has run for long, and no checkpoint of it is known: nobody can tell how it fares"
     spent = budget_spent(recovery, draft.at, policy.numbers.recovery)
     if spent and last and last.ended is not None and last.regained is None:
         return "given_up", spent
     return None
+
+
+def _is_unmeasured(last: Link, session: Session, at: int, policy: Policy) -> bool:
+    """No save of the run was ever seen, and its attempt has lived as long as one that regains and survives."""
+    known = session.checkpoint is not None or last.regained is not None
+    lives = last.ended is None and last.origin is not None
+    return not known and lives and at - last.started > patience(session, policy) + survival(session, policy)
 
 
 def _ended_by_owner(last: Link | None, session: Session) -> tuple[str, str]:

@@ -76,8 +76,8 @@ SIGNALS = """# Signals
 `signals:` in the site file; another id there is a signal of your own (`xidbot config example`).
 
 Evidence: *hard* condemns hardware by itself, *soft* is statistics, *context* only tells the phase a node is in.
-Strength is the evidence once it is bad, and what it grows to; 0 is shown and weighs nothing. A signal that lacks what
-it needs is unknown, which opens nothing.
+Strength is the evidence once it is bad, and what it grows to; 0 is shown and weighs nothing; *until*: a warning of it
+goes on to this value. A signal that lacks what it needs is unknown, which opens nothing.
 
 """
 
@@ -89,7 +89,8 @@ def _weight(s: policy.Signal) -> tuple[str, str, str]:
     grown = f" … {s.weight * s.evidence.full:.2f}" if s.evidence.full is not None else ""
     event = ", at once" if s.evidence.event else ""
     own = " and own past" if s.evidence.own_past else ""
-    strength = f"{s.weight * s.evidence.strength:.2f}{grown}{event}"
+    until = f", until < {s.evidence.until:g}" if s.evidence.until is not None else ""
+    strength = f"{s.weight * s.evidence.strength:.2f}{grown}{event}{until}"
     return "hard" if s.hard else "soft", f"{s.evidence.kind}{own}", strength
 
 

@@ -34,6 +34,7 @@ class Evidence(Strict):
     the median of its session's nodes, on the `side` given), `context` (never bad: it tells in which phase a node is).
 
     strength: evidence once bad. ramp: the value at which evidence reaches `full` (linear from `strength`).
+    until: a warning that tells it goes on until the value is below this; without it, below `at`.
     lasts: an event counts for this long after it was seen, whatever follows; 0 = only while it is seen.
     event: the driver reported it, it is no statistics: it opens an incident without standing for `open_after`.
     floor, floor_abs: the spread is at least this share of the median, and at least this much. least: the median must
@@ -52,6 +53,7 @@ class Evidence(Strict):
     strength: Share = 0.0
     ramp: float | None = None
     full: Share | None = None
+    until: float | None = None
     lasts: Duration = 0
 
     @model_validator(mode="after")
@@ -60,6 +62,8 @@ class Evidence(Strict):
             raise ValueError("ramp and full go together")
         if self.ramp is not None and self.ramp <= self.at:
             raise ValueError(f"ramp must lie above at ({self.at:g})")
+        if self.until is not None and (self.kind != "threshold" or self.until > self.at):
+            raise ValueError(f"until is for the class threshold and lies below at ({self.at:g})")
         if self.kind == "change" and not self.lasts:
             raise ValueError("class change needs lasts: how far back it looks for the rise")
         if self.kind == "peers" and not (self.floor or self.floor_abs):

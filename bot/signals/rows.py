@@ -1,5 +1,6 @@
 """Scores as readings, row by row. What reads as in the row before is not made anew: a row of a large cluster has
-thousands of readings and few of them change. A good reading keeps the value with which it became good."""
+thousands of readings and few of them change. A good reading keeps the value with which it became good, or with which
+it crossed the line to where a warning of it is over."""
 
 from __future__ import annotations
 
@@ -85,14 +86,24 @@ class Rows:
 
 def _changes(scores: Scores) -> Flags:
     """(S, T, N): it reads differently from the row before: it became bad, good or unknown, or unknown for another
-    reason, or is bad with another strength or value."""
+    reason, or is bad with another strength or value, or is no longer what a warning of it goes on for."""
     changed = np.ones(scores.bad.shape, dtype=bool)
     evidence, bad, muted = scores.evidence, scores.bad, scores.muted & np.isnan(scores.evidence)
     differs = (evidence[:, 1:] != evidence[:, :-1]) & ~(np.isnan(evidence[:, 1:]) & np.isnan(evidence[:, :-1]))
     differs |= muted[:, 1:] != muted[:, :-1]
     differs |= (bad[:, 1:] != bad[:, :-1]) | (bad[:, 1:] & (scores.values[:, 1:] != scores.values[:, :-1]))
+    for row, until in _lines(scores):
+        with np.errstate(invalid="ignore"):
+            above = scores.values[row] >= until
+        differs[row] |= above[1:] != above[:-1]
     changed[:, 1:] = differs
     return changed
+
+
+def _lines(scores: Scores) -> list[tuple[int, float]]:
+    """(row, until) of the signals that have one."""
+    rules = enumerate(signal.evidence.until for signal in scores.window.signals)
+    return [(row, until) for row, until in rules if until is not None]
 
 
 def _strikes(scores: Scores) -> Flags:

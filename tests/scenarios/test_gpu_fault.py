@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bot.model import Recovery
 from tests.scenarios.world import Make, running
 
 
@@ -287,3 +288,48 @@ def test_a_failure_first_seen_when_its_rerun_runs_is_told_of_the_failed_attempt(
     recovery = w.recovery("123")
     assert recovery.failed_attempt == "123#0"
     assert [link.origin for link in recovery.chain] == ["scheduler"]
+
+
+def test_what_is_new_on_a_node_whose_fault_only_waits_for_its_run_is_told(world: Make) -> None:
+    """The run is requeued and pends for hours; nobody has held the node."""
+    w = running(world, write_mode="observe")
+    w.fault("node-01", "xid_repair", value=64.0, text="Xid 64")
+    w.run(minutes=1)
+    w.good("node-01", "xid_repair")
+    w.fault("node-01", "uncorrectable_remap", hard=False, evidence=0.75, value=3.0, text="3 rows")
+    w.run(minutes=1)
+    w.good("node-01", "uncorrectable_remap")
+    w.run(minutes=6)
+    w.fault("node-01", "nvlink_errors", hard=False, evidence=0.5, value=20.0, text="20 replays")
+    w.run(minutes=5)
+    assert [i.kind for i in w.state.open_incidents()] == ["gpu_fault"]
+    w.eyes.sudden.add("node-01")
+    w.fault("node-01", "xid_test", hard=False, evidence=0.75, value=149.0, text="Xid 149 on GPU 7")
+    w.run(minutes=1)
+    assert [i.kind for i in w.state.open_incidents()] == ["gpu_fault", "precursor"]
+    warned = w.incident("precursor", "node-01")
+    assert warned is not None and warned.reasons[0].text == "Xid 149 on GPU 7"
+    w.eyes.sudden.clear()
+    w.good("node-01", "xid_test")
+    w.good("node-01", "nvlink_errors")
+    w.run(minutes=11)
+    assert [i.kind for i in w.state.open_incidents()] == ["gpu_fault"]
+
+
+def test_a_run_whose_saves_nobody_sees_does_not_keep_its_fault_open_for_ever(world: Make) -> None:
+    w = world()
+    w.session("123")
+    w.run(minutes=1)
+    w.fault("node-01")
+    w.run(seconds=30)
+    w.scheduler.requeue("123", delay=0)
+    w.good("node-01")
+    w.run(minutes=8)
+    (recovery,) = w.state.open_recoveries()
+    assert recovery.chain
+    w.run(minutes=5)
+    ended = w.state.get(Recovery, recovery.id)
+    assert (ended.outcome, ended.survived) == ("censored", None)
+    assert "no checkpoint of it is known" in ended.why
+    fault = w.incident("gpu_fault", "node-01")
+    assert fault is not None and fault.closed is not None

@@ -48,6 +48,53 @@ def test_what_the_driver_reports_of_a_node_that_is_warned_of_is_a_new_episode(wo
     assert [i.episode for i in w.state.all(Incident) if i.kind == "precursor" and i.closed is None] == [3]
 
 
+def test_what_hovers_at_the_line_is_one_warning(world: Make) -> None:
+    """Rows remapped within a day: 10, 5, 10, 5 …; the signal says that a warning is over below 3."""
+    w = running(world)
+    for _ in range(3):
+        w.fault("node-01", "correctable_remap_growth", **SOFT)
+        w.run(minutes=1)
+        w.good("node-01", "correctable_remap_growth", value=5.0)
+        w.run(minutes=20)
+    assert [(i.episode, i.closed) for i in w.state.all(Incident)] == [(1, None)]
+    w.good("node-01", "correctable_remap_growth", value=2.0)
+    w.run(minutes=11)
+    assert kinds(w) == []
+
+
+def test_a_warning_that_comes_back_is_believed_to_be_over_later(world: Make) -> None:
+    w = running(world)
+    for patience in (10, 20, 40):
+        w.fault("node-01", "sm_clock", evidence=0.65, hard=False)
+        w.run(minutes=1)
+        w.good("node-01", "sm_clock")
+        w.run(minutes=patience - 1)
+        assert kinds(w) == ["precursor"]
+        w.run(minutes=2)
+        assert kinds(w) == []
+
+
+def test_another_part_of_a_node_that_is_long_warned_of_is_a_new_episode(world: Make) -> None:
+    """An edit of a message of last week wakes nobody."""
+    w = running(world, numbers={"incidents": {"episode_within": "30m"}})
+    w.fault("node-01", "correctable_remap_growth", **SOFT)
+    w.run(minutes=20)
+    w.fault("node-01", "pcie_width", hard=False, evidence=0.65, text="PCIe x8")
+    w.run(minutes=5)
+    assert [(i.episode, i.closed) for i in w.state.all(Incident)] == [(1, None)]  # of one failure, most likely
+    w.good("node-01", "pcie_width")
+    w.run(minutes=20)
+    w.fault("node-01", "hw_slowdown", hard=False, evidence=0.62, text="slowed down by heat")
+    w.run(minutes=3)
+    assert kinds(w) == ["precursor"]
+    w.run(minutes=2)
+    first, second = w.state.all(Incident)
+    assert first.closed_why == "another part shows a fault (thermal): a new episode tells it"
+    assert (second.id, second.closed) == (first.id, None)
+    w.run(minutes=40)
+    assert len(list(w.state.all(Incident))) == 2
+
+
 FADES = {"incidents": {"precursor_good_after": "10m", "precursor_faded_after": "1h"}}
 
 

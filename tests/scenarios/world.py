@@ -192,8 +192,8 @@ class World:
         given = {"evidence": 1.0, "hard": True, "value": 79.0, "text": "Xid 79", "since": self.now} | facts
         self.eyes.readings[node, signal] = Reading(node, signal, "bad", **given)  # type: ignore[arg-type]
 
-    def good(self, node: str, signal: str = "xid_reboot") -> None:
-        self.eyes.readings[node, signal] = Reading(node, signal, "good")
+    def good(self, node: str, signal: str = "xid_reboot", value: float | None = None) -> None:
+        self.eyes.readings[node, signal] = Reading(node, signal, "good", value=value)
 
     def unknown(self, node: str, signal: str = "gpu_missing", muted: bool = False) -> None:
         self.eyes.readings[node, signal] = Reading(node, signal, "unknown", muted=muted)

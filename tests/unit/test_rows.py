@@ -179,3 +179,11 @@ def test_a_moment_has_the_row_at_or_before_it() -> None:
     rows = Rows(drawn("0000", SIGNALS[0]))
     assert [rows.at(T0 + s) for s in (0, 14, 15, 59)] == [0, 0, 1, 3]
     assert rows.at(T0 - 1) == rows.at(T0 + 60) == -1
+
+
+def test_a_good_reading_tells_on_which_side_of_the_line_it_is_where_a_warning_is_over() -> None:
+    hovers = signal("hovers", evidence={"at": 5, "until": 3})
+    rows = Rows(drawn("9442439", hovers))
+    told = [rows.row(number).readings[0] for number in range(7)]
+    assert [r.state for r in told] == ["bad"] + ["good"] * 5 + ["bad"]
+    assert [(r.value or 0) >= 3 for r in told] == [True, True, True, False, True, True, True]
