@@ -11,8 +11,8 @@ import numpy as np
 
 from bot.model import KnownSave, Measures, Observation, Session, SessionStorage, Stall, StallRule, StorageView
 from bot.state import State
-from bot.storage.bursts import spread
 from bot.storage.numbers import StorageNumbers
+from bot.storage.past import spread
 
 NEEDED = "the storage clients' counters (for NFS: node_exporter's mountstats collector)"
 

@@ -5,149 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
-from bot.model import Burst
+from bot.storage.current import WRITES_TOO, Current, dip, median_rtt, writers
 from bot.storage.lanes import OTHERS, Lane, Side
 from bot.storage.numbers import StorageNumbers
+from bot.storage.past import Past, Usual
 from bot.storage.window import Floats
 
 BACKGROUND = 240  # rows outside bursts that make the background: two hours of them
 LOOK_AGAIN = 8  # rows between two looks at the background
-WRITES_TOO = 0.1  # of the busiest node's rate: that node takes part
 RELUCTANT = 0.7  # of the usual rate of a node that takes part: less is slow for a save that is late already
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """A burst that is over. each: bytes/s of a node that took part; waiting, pending: requests of such a node; meta:
-    the time of requests that move no data against that of those that do; dip: the longest time (s) for which it ran at
-    less than half its own pace. sure: nothing of it was missed."""
-
-    start: int
-    end: int
-    bytes: float
-    writers: float
-    rtt: float
-    waiting: float
-    pending: float
-    meta: float
-    dip: float
-    slow: bool
-    sure: bool
-
-    @property
-    def seconds(self) -> int:
-        return max(1, self.end - self.start)
-
-    @property
-    def rate(self) -> float:
-        return self.bytes / self.seconds
-
-    def told(self) -> Burst:
-        return Burst(self.start, self.end, self.bytes, round(self.writers), self.slow)
-
-
-@dataclass
-class Usual:
-    """What the normal bursts of a run have in common. Medians, but for the 90th percentile of the time taken."""
-
-    bursts: Sequence[Past]
-
-    def _median(self, name: str) -> float:
-        values = [getattr(b, name) for b in self.bursts]
-        known = [v for v in values if not np.isnan(v)]
-        return float(np.median(known)) if known else float("nan")
-
-    @cached_property
-    def bytes(self) -> float:
-        return self._median("bytes")
-
-    @cached_property
-    def seconds(self) -> float:
-        return self._median("seconds")
-
-    @cached_property
-    def seconds_p90(self) -> float:
-        return float(np.percentile([b.seconds for b in self.bursts], 90))
-
-    @cached_property
-    def rate(self) -> float:
-        return self._median("rate")
-
-    @cached_property
-    def each(self) -> float:
-        return float(np.median([b.rate / max(1.0, b.writers) for b in self.bursts]))
-
-    @cached_property
-    def rtt(self) -> float:
-        return self._median("rtt")
-
-    @cached_property
-    def waiting(self) -> float:
-        return self._median("waiting")
-
-    @cached_property
-    def pending(self) -> float:
-        return self._median("pending")
-
-    @cached_property
-    def meta(self) -> float:
-        return self._median("meta")
-
-    @cached_property
-    def dip(self) -> float:
-        return max(b.dip for b in self.bursts)
-
-
-@dataclass
-class Current:
-    """A burst under way. first: its first row, whose sample holds time before it. sums: name → (n,) since it began, of
-    these nodes. low_since: since when it runs far below its usual rate."""
-
-    first: int
-    opening: float
-    last: int
-    nodes: tuple[str, ...] = ()
-    bytes: float = 0.0
-    peak: float = 0.0
-    sums: dict[str, Floats] = field(default_factory=dict)
-    totals: list[tuple[int, float, float]] = field(default_factory=list)
-    writers: list[int] = field(default_factory=list)
-    pending: list[float] = field(default_factory=list)
-    low_since: int | None = None
-    slow_since: int | None = None
-    sure: bool = True
-    scrape: float = 0.0
-    idle_since: int | None = None
-
-    def add(self, name: str, grown: Floats) -> None:
-        self.sums[name] = self.sums[name] + grown if name in self.sums else grown
-
-    def lay_out(self, nodes: tuple[str, ...]) -> None:
-        """A node of the run that is first seen now has moved nothing so far."""
-        if nodes != self.nodes:
-            places = [nodes.index(name) for name in self.nodes if name in nodes]
-            kept = [i for i, name in enumerate(self.nodes) if name in nodes]
-            for name, values in self.sums.items():
-                wide = np.zeros(len(nodes))
-                wide[places] = values[kept]
-                self.sums[name] = wide
-            self.nodes = nodes
-
-    @property
-    def start(self) -> int:
-        """The first sample tells by its rate how much of its time was before."""
-        return round(self.first - self.scrape * min(1.0, self.opening / max(self.peak, 1.0)))
-
-    @property
-    def end(self) -> int:
-        """The same of the last sample."""
-        pace = float(np.median([total for _, total, _ in self.totals])) if self.totals else 1.0
-        lost = 1.0 - min(1.0, self.totals[-1][1] / max(pace, 1.0)) if len(self.totals) > 1 else 0.0
-        return max(self.start + 1, round(self.last - self.scrape * lost))
 
 
 @dataclass
@@ -217,7 +86,7 @@ class Course:
     def _is_background(self, c: Current, side: Side, i: int, at: int) -> bool:
         """What is read for minutes without one request that waits is the training's data, which the node reads all the
         time: no load has begun, and what it reads counts as the background."""
-        if side.waits is None or float(side.waits[i].max(initial=0)) >= 1:
+        if waits(i, side.waits) is not False:
             c.idle_since = None
             return False
         c.idle_since = at if c.idle_since is None else c.idle_since
@@ -295,7 +164,7 @@ class Course:
             waiting=sum(waits) / seconds / writing if waits else float("nan"),
             pending=float(np.mean(c.pending)) / writing if c.pending else float("nan"),
             meta=waited["meta_wait"] / waited[wait] if len(waited) == 2 and waited[wait] > 0 else float("nan"),
-            dip=_dip(c, self.numbers),
+            dip=dip(c, self.numbers),
             slow=c.slow_since is not None,
             sure=c.sure,
         )
@@ -321,11 +190,9 @@ class Course:
     def pressing(self, lane: Lane, side: Side, i: int) -> bool:
         """Some node has about as many requests waiting as in any save: it wants to go faster. True where nobody
         measures it."""
-        measured = [values[i] for values in (side.waits, lane.pending) if values is not None]
-        if not measured:
-            return True
-        if max(float(values.max(initial=0)) for values in measured) < 1:
-            return False  # most of the time nothing waits at all
+        waiting = waits(i, side.waits, lane.pending)
+        if not waiting:
+            return waiting is None  # most of the time nothing waits at all
         return bool(self._pressure(lane, side, i).max(initial=0) >= self.numbers.pressing)
 
     def is_slow(self, lane: Lane, side: Side, i: int, scrape: float, due: bool) -> bool:
@@ -359,7 +226,7 @@ class Course:
         c, at = self.current, int(lane.times[i])
         if c is None or self._usual is not None or c.low_since is None or at - c.start <= limit:
             return False
-        return at - c.low_since >= self.numbers.judged_over and self._waits(lane, side, i)
+        return at - c.low_since >= self.numbers.judged_over and waits(i, side.waits, lane.pending) is not False
 
     def is_far_behind(self, lane: Lane, side: Side, i: int, known: Sequence[Past]) -> bool:
         """Fewer of its kind are known than make a usual: it takes far longer than the longest of them, goes on far more
@@ -371,45 +238,10 @@ class Course:
         limit = max(n.few * max(p.seconds for p in known), float(n.least))
         more = max(1.0, c.bytes / max(p.bytes for p in known))
         slow = c.bytes / max(took, 1) < n.slow * min(p.rate for p in known)
-        return took > limit * more and slow and (side.waits is None or float(side.waits[i].max(initial=0)) >= 1)
-
-    def _waits(self, lane: Lane, side: Side, i: int) -> bool:
-        """A request on some node at least; True where nobody measures it."""
-        waits = [w[i].max(initial=0) for w in (side.waits, lane.pending) if w is not None]
-        return not waits or max(waits) >= 1
+        return took > limit * more and slow and waits(i, side.waits) is not False
 
 
-def spread(values: Sequence[float]) -> float:
-    """From the 10th to the 90th percentile, over the median."""
-    low, middle, high = np.percentile(values, (10, 50, 90)).tolist()
-    return float((high - low) / middle) if middle > 0 else float("inf")
-
-
-def writers(each: Floats) -> int:
-    """Nodes that take part."""
-    rates = np.nan_to_num(each)
-    top = float(rates.max(initial=0))
-    return int((rates >= WRITES_TOO * top).sum()) if top > 0 else 0
-
-
-def median_rtt(sums: dict[str, Floats], requests: str, rtt: str) -> float:
-    """s, of the nodes that completed something; NaN where it is not measured."""
-    if requests not in sums or rtt not in sums:
-        return float("nan")
-    busy = sums[requests] > 0
-    return float(np.median(sums[rtt][busy] / sums[requests][busy])) if busy.any() else float("nan")
-
-
-def _dip(c: Current, numbers: StorageNumbers) -> float:
-    """The first sample holds time before the burst, and its tail is slow in every one: neither counts."""
-    pace, scrape = c.bytes / (c.end - c.start), c.scrape
-    longest, since = 0.0, None
-    for at, total, written in c.totals:
-        if at < c.first + scrape or written >= numbers.done * c.bytes:
-            continue
-        if total < numbers.slow * pace:
-            since = at if since is None else since
-            longest = max(longest, at - since + scrape)
-        else:
-            since = None
-    return longest
+def waits(i: int, *measured: Floats | None) -> bool | None:
+    """Some node has a request that waits; None where nobody measures it."""
+    known = [float(values[i].max(initial=0)) for values in measured if values is not None]
+    return max(known) >= 1 if known else None

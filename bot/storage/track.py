@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bot.model import Burst, SessionStorage, StallRule, StoragePhase
-from bot.storage.bursts import Course, Current, Past, Usual, spread
+from bot.storage.bursts import Course
+from bot.storage.current import Current
 from bot.storage.lanes import Lane
 from bot.storage.numbers import StorageNumbers
+from bot.storage.past import Past, Usual, spread
 from bot.storage.window import Flags
 
 SHOWN = 20  # saves that a view carries

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bot.model import Measures, Verdict
-from bot.storage.bursts import Usual
 from bot.storage.numbers import MountFacts, StorageNumbers
+from bot.storage.past import Usual
 from bot.storage.window import Flags, Floats
 
 MIX = 4  # operations that are named
