@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from bot import events as ev
 from bot.growth import LOG, with_logs
-from bot.incidents import open_incident, open_new
+from bot.incidents import annotate, open_incident, open_new
 from bot.model import Attempt, Incident, Kind, Observation, Pace, Plan, Progress, Reading, Recovery, Session
 from bot.outcomes import chain_class
 from bot.paces import paced
@@ -182,8 +182,7 @@ def _fault(state: State, session: Session) -> Incident | None:
 
 def _note(draft: Draft, i: Incident, words: str) -> None:
     if words not in i.note:
-        note = f"{words}\n{i.note}" if i.note else words
-        draft.emit(ev.IncidentChanged(draft.at, i.id, i.episode, i.score, i.hard, i.reasons, i.hurt, note))
+        annotate(draft, i, f"{words}\n{i.note}" if i.note else words)
 
 
 def _void(draft: Draft, incident: Incident, why: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from bot import events as ev
-from bot.incidents import open_new
+from bot.incidents import annotate, open_new
 from bot.model import Incident, Observation, Session, SessionStorage, Stall, StorageView
 from bot.policy import Policy
 from bot.rhythm import told_views
@@ -180,11 +180,7 @@ def _explain_failures(draft: Draft) -> None:
         for failed in draft.state.open_incidents():
             if failed.kind == "session_failed" and set(failed.hurt) & set(stall.hurt) and why not in failed.note:
                 said, *more = failed.note.split("\n")  # the log's own lines come after what is said
-                note = "\n".join((f"{said}; {why}" if said else why, *more))
-                tag = (failed.id, failed.episode)
-                draft.emit(
-                    ev.IncidentChanged(draft.at, *tag, failed.score, failed.hard, failed.reasons, failed.hurt, note)
-                )
+                annotate(draft, failed, "\n".join((f"{said}; {why}" if said else why, *more)))
 
 
 def _lately(incident: Incident, at: int) -> bool:

@@ -44,6 +44,11 @@ def change(draft: Draft, incident: Incident, score: NodeScore) -> None:
     fade(draft, incident, faded=False)
 
 
+def annotate(draft: Draft, i: Incident, note: str) -> None:
+    """The same incident with another note."""
+    draft.emit(ev.IncidentChanged(draft.at, i.id, i.episode, i.score, i.hard, i.reasons, i.hurt, note))
+
+
 def quieten(draft: Draft, incident: Incident, *, quiet: bool) -> None:
     if quiet != (incident.quiet_since is not None):
         since = draft.at if quiet else None

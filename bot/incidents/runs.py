@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bot import events as ev
-from bot.incidents.episodes import NAMED_BEFORE, all_told, open_incident, open_new, recoveries_of
+from bot.incidents.episodes import NAMED_BEFORE, all_told, annotate, open_incident, open_new, recoveries_of
 from bot.model import FAILED, Attempt, Incident, Observation, Recovery, Session
 from bot.naming import some
 from bot.policy import Policy
@@ -51,8 +50,7 @@ def see_notes(draft: Draft, seen: Observation, policy: Policy) -> None:
         session = draft.state.session_of(note.job)
         for i in draft.state.open_incidents() if session and note.text else ():
             if session and session.key in i.hurt and i.kind in TOLD_BY_LOGS and note.noted not in i.note:
-                told = f"{i.note}\n{note.noted}" if i.note else note.noted
-                draft.emit(ev.IncidentChanged(draft.at, i.id, i.episode, i.score, i.hard, i.reasons, i.hurt, told))
+                annotate(draft, i, f"{i.note}\n{note.noted}" if i.note else note.noted)
 
 
 def _failed_attempt(session: Session, now: int, policy: Policy) -> Attempt | None:
