@@ -25,6 +25,8 @@ from bot.outcomes import chain_class
 from bot.policy import Policy
 from bot.state import Draft
 
+WORSE = 2  # times what a warning told: hardware that wears out faster is to be taken out, not watched
+
 
 def see_nodes(draft: Draft, seen: Observation, policy: Policy) -> None:
     """Storms first; then each node whose evidence is worth a word, the worst first."""
@@ -115,6 +117,8 @@ def _see_again(draft: Draft, warned: Incident, score: NodeScore, policy: Policy,
         why = "the driver reports an error since"
     elif any(r.since is not None and draft.at - r.since >= policy.numbers.score.open_after for r in another):
         why = f"another part shows a fault ({', '.join(sorted(_parts(another, policy)))})"
+    elif _is_worse(warned, score, draft.at, policy):
+        why = "it is getting worse"
     if why and may_open:
         draft.emit(ev.IncidentClosed(draft.at, warned.id, warned.episode, f"{why}: a new episode tells it"))
         open_new(draft, policy, _from_score("precursor", score, draft))
@@ -130,6 +134,15 @@ def _another_part(warned: Incident, score: NodeScore, at: int, policy: Policy) -
     told = _parts(warned.reasons, policy)
     enough = (r for r in bad_readings(score) if r.evidence >= policy.numbers.score.open_at)
     return tuple(r for r in enough if not _parts([r], policy) & told)
+
+
+def _is_worse(warned: Incident, score: NodeScore, at: int, policy: Policy) -> bool:
+    """What has hovered at the line for a day or more shows twice as much as was told."""
+    if at - warned.opened < policy.numbers.incidents.episode_within:
+        return False
+    hovering = (r for r in warned.reasons if (s := policy.signals.get(r.signal)) and s.evidence.until is not None)
+    told = {reason.signal: reason.value for reason in hovering if reason.value}
+    return any((r.value or 0) >= WORSE * (told[r.signal] or 0) for r in bad_readings(score) if r.signal in told)
 
 
 def _parts(readings: Iterable[Reading], policy: Policy) -> set[str]:

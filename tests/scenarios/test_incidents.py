@@ -62,6 +62,18 @@ def test_what_hovers_at_the_line_is_one_warning(world: Make) -> None:
     assert kinds(w) == []
 
 
+def test_what_gets_worse_for_days_is_told_anew_each_time_that_it_has_doubled(world: Make) -> None:
+    w = running(world, numbers={"incidents": {"episode_within": "30m"}})
+    episodes = []
+    for rows in (9, 12, 17, 19, 30, 40):
+        w.fault("node-01", "correctable_remap_growth", **SOFT | {"value": rows})
+        w.run(minutes=31)
+        episodes.append(max(i.episode for i in w.state.all(Incident)))
+    assert episodes == [1, 1, 1, 2, 2, 3]
+    closed = [i.closed_why for i in w.state.all(Incident) if i.closed is not None]
+    assert set(closed) == {"it is getting worse: a new episode tells it"}
+
+
 def test_a_warning_that_comes_back_is_believed_to_be_over_later(world: Make) -> None:
     w = running(world)
     for patience in (10, 20, 40):
