@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bot.cli_ask import ask as asked
 from bot.cli_backtest import backtest
 from bot.cli_checkpoints import checkpoints
 from bot.cli_config import config, init
@@ -17,15 +18,13 @@ from bot.cli_digest import digest
 from bot.cli_doctor import doctor
 from bot.cli_signals import signals
 from bot.cli_simulate import simulate
+from bot.cli_site import site_of
 from bot.cli_why import why
 from commands import COMMANDS, Command
 
 if TYPE_CHECKING:
     from bot.site import Site
     from bot.slack import Tokens
-    from store.store import Store
-
-WAIT_FOR_ANSWER = 15.0  # s; a round takes at most one step and a hanging scheduler's deadline
 
 
 class Main(click.Group):
@@ -52,13 +51,6 @@ def main(ctx: click.Context, config_path: str | None, db: str | None, verbose: b
     ctx.obj = {"config": config_path, "db": db, "verbose": verbose}
 
 
-def _site(ctx: click.Context) -> Site:
-    from bot.config import path_of
-    from bot.site import read_site
-
-    return read_site(path_of(ctx.obj["config"]))
-
-
 def _logging(ctx: click.Context) -> None:
     import logging
 
@@ -78,7 +70,7 @@ def run(ctx: click.Context) -> None:
     from bot.clock import LiveClock
 
     _logging(ctx)
-    with _connected(_site(ctx), ctx.obj["db"]) as (site, tokens):
+    with _connected(site_of(ctx), ctx.obj["db"]) as (site, tokens):
         app = App(site, ctx.obj["db"], tokens)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: app.stop())
@@ -113,7 +105,7 @@ def tick(ctx: click.Context) -> None:
     from bot.app import App
 
     _logging(ctx)
-    app = App(_site(ctx), ctx.obj["db"])
+    app = App(site_of(ctx), ctx.obj["db"])
     try:
         seen = app.once(int(time.time()))
         unread = [s for s in seen.sources if s.problem]
@@ -130,7 +122,7 @@ def tick(ctx: click.Context) -> None:
 @click.pass_context
 def check_config(ctx: click.Context) -> None:
     """Read the site file and print the merged policy's hash."""
-    site = _site(ctx)
+    site = site_of(ctx)
     merged = site.policy
     click.echo(
         f"{site.path}: fine. policy {merged.hash}, write mode {merged.write_mode}, "
@@ -149,7 +141,7 @@ def rebuild(ctx: click.Context, check: bool) -> None:
 
     from store import store
 
-    path = Path(ctx.obj["db"] or _site(ctx).config.site.database)
+    path = Path(ctx.obj["db"] or site_of(ctx).config.site.database)
     problems = store.check(path) if check else _rebuild(path)
     for problem in problems:
         click.echo(problem)
@@ -175,71 +167,17 @@ def _rebuild(path: Any) -> list[str]:
 def _asker(command: Command) -> Callable[..., None]:
     @click.pass_context
     def ask(ctx: click.Context, words: tuple[str, ...]) -> None:
-        site = _site(ctx)
+        site = site_of(ctx)
         from bot.app import open_store
 
         store = open_store(site, ctx.obj["db"])
         try:
-            code = _ask(site, store, command, words)
+            code = asked(site, store, command, words)
         finally:
             store.close()
         sys.exit(code)
 
     return ask
-
-
-def _ask(site: Site, store: Store, command: Command, words: tuple[str, ...]) -> int:
-    """0 answered well, 1 refused; `queued` where no bot runs."""
-    import getpass
-    import time
-
-    from bot.model import Request
-
-    text = " ".join((command.name, *words))
-    number = store.ask(Request(text=text, user=f"os:{getpass.getuser()}", at=int(time.time())))
-    if command.name in ("pause", "resume"):
-        _tell_gate(site, command.name, words)
-    if not store.lease_holder():
-        click.echo(f"queued as request {number}: no bot is running on {store.database.path}")
-        return 0
-    answer = _await(store, number)
-    if answer is None:
-        click.echo(f"queued as request {number}: the bot has not answered yet")
-        return 0
-    click.echo(answer.reply)
-    return 0 if answer.ok else 1
-
-
-def _await(store: Store, number: int) -> Any:
-    """The answer as soon as the running bot has given it."""
-    import time
-
-    until = time.monotonic() + WAIT_FOR_ANSWER
-    while time.monotonic() < until:
-        answer = store.answer(number)
-        if answer:
-            return answer
-        time.sleep(0.1)
-    return None
-
-
-def _tell_gate(site: Site, verb: str, words: tuple[str, ...]) -> None:
-    """Pausing must work when the bot hangs: straight to the gate."""
-    import time
-
-    from bot.app import make_gate
-    from bot.errors import GateError
-    from bot.model import Argv
-
-    gate = make_gate(site)
-    if gate is None:
-        return
-    operands = ("--why", " ".join(words)) if verb == "pause" and words else ()
-    try:
-        report = gate.run(Argv(verb, operands), f"cli:{verb}:gate:{int(time.time())}")
-        click.echo(f"gate: {verb} {'done' if report.exit in (0, 3) else report.text}", err=True)
-    except GateError as error:
-        click.echo(f"gate: {error}", err=True)
 
 
 for _command in COMMANDS:

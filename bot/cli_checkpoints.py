@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bot.cli_site import read_state, zone_and_database
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -28,11 +30,9 @@ def checkpoints(ctx: click.Context, word: str, last: int, as_json: bool, png: st
     from pathlib import Path
 
     from bot import save_table
-    from bot.cli_digest import _zone_and_database
-    from bot.cli_why import read_state
     from bot.saves import run_named
 
-    tz, path = _zone_and_database(ctx)
+    tz, path = zone_and_database(ctx)
     state = read_state(path)
     session = run_named(state, word)
     history = state.saves_of(session.key)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from bot.cli_site import site_of, zone_and_database
 
+if TYPE_CHECKING:
     from bot.digest import Digest
     from bot.weeks import Week
 
@@ -34,7 +34,7 @@ def digest(ctx: click.Context, text: str | None, as_json: bool, post: bool) -> N
     from bot.errors import StoreError
 
     now = int(time.time())
-    tz, path = _zone_and_database(ctx)
+    tz, path = zone_and_database(ctx)
     week = _week(text, now, tz)
     if post:
         sys.exit(_post(ctx, week))
@@ -46,20 +46,6 @@ def digest(ctx: click.Context, text: str | None, as_json: bool, post: bool) -> N
     click.echo(_json(found) if as_json else _text(found))
 
 
-def _zone_and_database(ctx: click.Context) -> tuple[str, Path]:
-    """A database named by hand needs no site file; its days are then those of UTC."""
-    from pathlib import Path
-
-    from bot.config import path_of
-    from bot.site import read_site
-
-    given = ctx.obj["config"]
-    if ctx.obj["db"] and given is None and not path_of(None).exists():
-        return "UTC", Path(ctx.obj["db"])
-    site = read_site(path_of(given)).config.site
-    return site.timezone, Path(ctx.obj["db"] or site.database)
-
-
 def _week(text: str | None, now: int, tz: str) -> Week:
     from bot.weeks import last_week, week_of
 
@@ -67,14 +53,14 @@ def _week(text: str | None, now: int, tz: str) -> Week:
 
 
 def _post(ctx: click.Context, week: Week) -> int:
-    from bot import cli
     from bot.app import open_store
+    from bot.cli_ask import ask
     from commands import BY_NAME
 
-    site = cli._site(ctx)
+    site = site_of(ctx)
     store = open_store(site, ctx.obj["db"])
     try:
-        return cli._ask(site, store, BY_NAME["digest"], (week.name,))
+        return ask(site, store, BY_NAME["digest"], (week.name,))
     finally:
         store.close()
 

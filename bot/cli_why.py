@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bot.state import State
+from bot.cli_site import read_state, site_of
 
 
 @click.command("why", short_help="Which stage is missing: seen, signal, decision, guard, next.")
@@ -29,33 +25,10 @@ def why(ctx: click.Context, word: str, as_json: bool) -> None:
     from dataclasses import asdict
     from pathlib import Path
 
-    from bot.config import path_of
-    from bot.site import read_site
     from bot.why import explain, told
 
-    site = read_site(path_of(ctx.obj["config"]))
+    site = site_of(ctx)
     state = read_state(Path(ctx.obj["db"] or site.config.site.database))
     stages = explain(word, state, site.policy, int(time.time()), site.config.site.timezone)
     click.echo(json.dumps([asdict(stage) for stage in stages], indent=2) if as_json else told(stages))
     sys.exit(1 if stages[0].verdict == "no" or any(stage.verdict == "stop" for stage in stages) else 0)
-
-
-def read_state(path: Path) -> State:
-    """What the log adds up to, from a connection that cannot write. Exits 3 when there is none."""
-    import sqlite3
-
-    from bot.errors import StoreError
-    from bot.state import BY_NAME, State
-    from store import codec
-    from store.database import connect_read_only
-
-    state = State()
-    try:
-        connection = connect_read_only(path)
-        for row in connection.execute("select kind, id, body from docs"):
-            state.docs[row["kind"]][row["id"]] = codec.load(BY_NAME[row["kind"]].cls, row["body"])
-        connection.close()
-    except (StoreError, sqlite3.Error) as error:
-        click.echo(f"xidbot: {path}: cannot be read: {error}; has the bot run here, and may you read it?", err=True)
-        sys.exit(3)
-    return state
