@@ -63,6 +63,7 @@ class RepeatNumbers(Strict):
 class ProgressNumbers(Strict):
     still_activity: Share
     still_bytes: float
+    slow_getattr: float
     hung_after: Duration
     hung_after_alone: Duration
     pauses: Annotated[float, Field(ge=1)]

@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 BUSIEST, ACTIVITY, FABRIC, STEP = "tensor_busiest", "tensor_activity", "fabric_bytes", "train_step"
-USE, POWER = "gpu_utilisation", "gpu_power"
+USE, POWER, GETATTR = "gpu_utilisation", "gpu_power", "getattr_latency"
 MUTED = ("start", "boot", "save", "load")
 STANDS_OUT = frozenset(
     {"progress", "thermal", "power", "fabric", "bus", "nvlink"}
@@ -44,7 +44,8 @@ class _Channel:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """phase: (T,) number in MUTED, -1 for none; speed: (T,) median of the nodes' tensor activity."""
+    """phase: (T,) number in MUTED, -1 for none; speed: (T,) median of the nodes' tensor activity;
+    power, use, getattr: the same of W, % and ms."""
 
     stay: Stay
     columns: NDArray[np.intp]
@@ -53,6 +54,7 @@ class _Run:
     speed: Floats
     power: Floats
     use: Floats
+    getattr: Floats
 
 
 class ProgressRows:
@@ -102,8 +104,8 @@ class ProgressRows:
         if len(stay.nodes) > 1:
             channels[FABRIC] = self._most(FABRIC, columns, self._numbers.still_bytes)
         channels[STEP] = self._step(columns)
-        speed, use, power = (self._median(name, columns) for name in (ACTIVITY, USE, POWER))
-        return _Run(stay, columns, channels, phase, speed, power, use)
+        speed, power, use, getattr = (self._median(name, columns) for name in (ACTIVITY, POWER, USE, GETATTR))
+        return _Run(stay, columns, channels, phase, speed, power, use, getattr)
 
     def _values(self, name: str, columns: NDArray[np.intp]) -> Floats:
         """(T, n). What a frozen exporter shows is old: nobody knows."""
@@ -249,7 +251,9 @@ class ProgressRows:
         shown = {name: _newest(run.channels[name].value, row) for name in by}
         for name in by:
             yield name, _words(name, shown[name], len(run.columns))
-        use, power = _newest(run.use, row), _newest(run.power, row)
+        use, power, getattr = (_newest(values, row) for values in (run.use, run.power, run.getattr))
+        if by and getattr is not None and getattr >= self._numbers.slow_getattr * 1000:
+            yield GETATTR, f"its storage is slow: a GETATTR takes {getattr / 1000:.1f} s"
         if by and use is not None and use >= 50:
             yield USE, f"GPU use stays at {use:.0f} %"
         if by and power is not None:

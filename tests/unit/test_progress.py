@@ -85,6 +85,15 @@ def test_a_hang_is_seen_since_when_and_by_what_though_gpu_use_stays_full() -> No
     assert any("stays at 100 %" in text for _, text in seen.signs)
 
 
+def test_a_run_that_waits_for_its_storage_says_so() -> None:
+    metrics = Metrics()
+    metrics.hang(5)
+    metrics.set("getattr_latency", 3.0, 40)
+    assert "getattr_latency" not in dict(metrics.now().signs)
+    metrics.set("getattr_latency", 2300.0, 5)
+    assert dict(metrics.now().signs)["getattr_latency"] == "its storage is slow: a GETATTR takes 2.3 s"
+
+
 def test_one_gpu_that_works_is_an_evaluation_and_no_hang() -> None:
     metrics = Metrics()
     metrics.hang(10)
